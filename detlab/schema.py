@@ -144,18 +144,21 @@ INDEX_DTYPE: Final = np.dtype(
         ("step", "<i4"),
         ("microbatch", "<i2"),
         ("phase", "u1"),
-        ("evidence", "u1"),  # least evidence in the segment, a nibble each
-        ("batch", "<u4"),  # ordinal of the record batch it starts in
+        ("evidence", "u1"),  # least evidence of its events that have any, a nibble each
+        ("batch", "<u4"),  # ordinal of the record batch it lies in
         ("row", "<u4"),  # its first row inside that batch
-        ("num_rows", "<u4"),  # may run on into the following batches
+        ("num_rows", "<u4"),
         ("no_output", "<u4"),  # events without output evidence
-        ("offset", "<u8"),  # byte offset of its first batch in the stream
-        ("end", "<u8"),  # byte offset just after its last batch
+        ("offset", "<u8"),  # byte offset of the batch in the stream
+        ("end", "<u8"),  # byte offset just after the batch
         ("identity", "<u8"),  # xxh3-64 over the callees, in order
         ("values", "<u8"),  # xxh3-64 over digests, meta, evidence and flags, in order
     ]
 )
-"""One segment; identity and values are digests of content, never of per-file ids."""
+"""One segment, or one piece of a segment that is larger than a batch.
+
+``identity`` and ``values`` are digests of content, never of per-file ids.
+"""
 
 
 class TensorMeta(NamedTuple):

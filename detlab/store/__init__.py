@@ -1,0 +1,25 @@
+"""The trace on disk: one folder a run, one append-only Arrow stream a rank, an index that can be rebuilt."""
+
+from detlab.store.batches import Batches, FileBatches, MemoryBatches
+from detlab.store.header import Manifest, RankHeader, read_manifest, write_manifest
+from detlab.store.metrics import MetricLog, read_metric_logs
+from detlab.store.names import NameTables
+from detlab.store.reader import RankTrace, memory_trace, open_rank
+from detlab.store.writer import TraceWriter
+
+__all__ = [
+    "Batches",
+    "FileBatches",
+    "Manifest",
+    "MemoryBatches",
+    "MetricLog",
+    "NameTables",
+    "RankHeader",
+    "RankTrace",
+    "TraceWriter",
+    "memory_trace",
+    "open_rank",
+    "read_manifest",
+    "read_metric_logs",
+    "write_manifest",
+]

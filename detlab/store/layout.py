@@ -1,0 +1,75 @@
+"""Names of the files of a trace, and how a file appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+MANIFEST: Final = "manifest.json"
+CAPTURES: Final = "captures"
+MAX_BATCH_ROWS: Final = 65_536
+"""A record batch holds whole segments up to this many rows, and is cut inside one only beyond it."""
+
+_HEADER_NAME: Final = re.compile(r"rank(\d{5,})\.header\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class RankFiles:
+    """The paths of one rank's files inside a run's folder."""
+
+    folder: Path
+    rank: int
+
+    def _path(self, suffix: str) -> Path:
+        return self.folder / f"rank{self.rank:05d}.{suffix}"
+
+    @property
+    def header(self) -> Path:
+        """Coordinates, groups and recipe as this rank saw them."""
+        return self._path("header.json")
+
+    @property
+    def events(self) -> Path:
+        """The Arrow IPC stream of event rows."""
+        return self._path("events.arrows")
+
+    @property
+    def details(self) -> Path:
+        """The Arrow IPC stream of per-tensor rows; one batch for each batch of events."""
+        return self._path("details.arrows")
+
+    @property
+    def names(self) -> Path:
+        """The append-only name tables as JSON lines."""
+        return self._path("names.jsonl")
+
+    @property
+    def index(self) -> Path:
+        """The segment records; can be rebuilt from the events."""
+        return self._path("index")
+
+
+def find_ranks(folder: Path) -> list[int]:
+    """List the ranks that have a header in this folder, in order."""
+    matches = (_HEADER_NAME.fullmatch(path.name) for path in folder.glob("rank*.header.json"))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def arrow_schema(dtype: np.dtype[np.void]) -> pa.Schema:
+    """Give the Arrow schema (no nulls) with the columns of a row type of `detlab.schema`."""
+    names = dtype.names or ()
+    return pa.schema([pa.field(name, pa.from_numpy_dtype(dtype[name]), nullable=False) for name in names])
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write JSON that is either there whole or not at all, and replaces what was there."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
+    partial.replace(path)

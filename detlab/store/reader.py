@@ -1,0 +1,181 @@
+"""Read one rank's trace: its header, names and segments at once, its events only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.errors import TraceError
+from detlab.schema import DETAIL_DTYPE, EVENT_DTYPE, INDEX_DTYPE
+from detlab.store.batches import Batches, FileBatches, MemoryBatches
+from detlab.store.header import RankHeader
+from detlab.store.index import INDEXED_COLUMNS, index_batch, read_index
+from detlab.store.layout import RankFiles
+from detlab.store.names import NameTables, read_names
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """The events of one rank, in the order in which they completed.
+
+    Attributes
+    ----------
+    header, names
+        What the rank says of itself, and its callee and meta tables.
+    index
+        One `INDEX_DTYPE` record per segment; a segment larger than a batch has one per piece.
+    events, details
+        Batches of event rows; detail batch *i* holds the tensors of the events of batch *i*.
+    complete
+        Whether the rank closed its stream and nothing of it is missing.
+    problems
+        One sentence for each thing that is missing.
+    """
+
+    header: RankHeader
+    names: NameTables
+    index: NDArray[np.void]
+    events: Batches
+    details: Batches
+    complete: bool = True
+    problems: tuple[str, ...] = ()
+
+    @property
+    def num_events(self) -> int:
+        """Number of whole events."""
+        return int(self.index["num_rows"].sum(dtype=np.int64))
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Row number of the first event of each index record, and the total as a last entry."""
+        return np.concatenate([[0], np.cumsum(self.index["num_rows"], dtype=np.int64)])
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that have events, ascending."""
+        return sorted(set(self.index["step"].tolist()))
+
+    def batch_starts(self) -> NDArray[np.int64]:
+        """Row number of the first event of each batch, and the total as a last entry."""
+        first = np.flatnonzero(np.diff(self.index["batch"], prepend=-1, append=-1))
+        return self.starts[first] if len(self.index) else np.zeros(1, np.int64)
+
+    def blocks(
+        self, start: int, stop: int, names: Sequence[str]
+    ) -> Iterator[tuple[int, dict[str, NDArray[np.generic]]]]:
+        """Give rows ``start`` to ``stop`` batch by batch: the first row number, and the columns."""
+        bounds = self.batch_starts()
+        number = int(np.searchsorted(bounds, start, side="right")) - 1
+        while start < stop:
+            first, last = int(bounds[number]), min(stop, int(bounds[number + 1]))
+            columns = self.events.read(number, names)
+            yield start, {name: column[start - first : last - first] for name, column in columns.items()}
+            start, number = last, number + 1
+
+    def columns(self, start: int, stop: int, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
+        """Give columns of rows ``start`` to ``stop`` as whole arrays."""
+        blocks = [block for _, block in self.blocks(start, stop, names)]
+        if not blocks:
+            return {name: np.empty(0, EVENT_DTYPE[name]) for name in names}
+        return blocks[0] if len(blocks) == 1 else _concatenate(blocks, names)
+
+    def details_of(self, row: int) -> NDArray[np.void]:
+        """Give the detail rows of one event, in their order; empty when none were recorded."""
+        number = int(np.searchsorted(self.batch_starts(), row, side="right")) - 1
+        if number >= len(self.details):
+            return np.empty(0, DETAIL_DTYPE)
+        seq = self.columns(row, row + 1, ["seq"])["seq"][0]
+        columns = self.details.read(number, DETAIL_DTYPE.names or ())
+        chosen = columns["seq"] == seq
+        rows = np.empty(int(chosen.sum()), DETAIL_DTYPE)
+        for name in DETAIL_DTYPE.names or ():
+            rows[name] = columns[name][chosen]
+        return rows
+
+
+def _concatenate(
+    blocks: list[dict[str, NDArray[np.generic]]], names: Sequence[str]
+) -> dict[str, NDArray[np.generic]]:
+    return {name: np.concatenate([block[name] for block in blocks]) for name in names}
+
+
+def open_rank(folder: Path, rank: int) -> RankTrace:
+    """Open the trace of one rank as far as it is whole.
+
+    Raises
+    ------
+    TraceError
+        There is no readable header, or the files hold something else than a trace of this version.
+    """
+    files = RankFiles(folder, rank)
+    header = RankHeader.load(folder, rank)
+    names, names_problem = read_names(files.names)
+    events = FileBatches(files.events, EVENT_DTYPE)
+    index = read_index(files.index)
+    problems = [names_problem] if names_problem else []
+    if index is not None and len(index) and events.ends_at(int(index["end"][-1])):
+        events.trust(zip(*_batch_places(index), strict=True))
+    else:
+        scan = events.scan()
+        problems += [scan.problem] if scan.problem else []
+        index, more = rebuild_index(events, names, scan.places)
+        problems += more
+    details = _open_details(files)
+    return RankTrace(header, names, index, events, details, not problems, tuple(problems))
+
+
+def _batch_places(index: NDArray[np.void]) -> tuple[list[int], list[int]]:
+    first = np.flatnonzero(np.diff(index["batch"], prepend=-1))
+    return index["offset"][first].tolist(), index["end"][first].tolist()
+
+
+def _open_details(files: RankFiles) -> Batches:
+    try:
+        return FileBatches(files.details, DETAIL_DTYPE)
+    except TraceError:  # details only explain; a verdict never needs them
+        return MemoryBatches(())
+
+
+def rebuild_index(
+    events: Batches, names: NameTables, places: Sequence[tuple[int, int]] | None = None
+) -> tuple[NDArray[np.void], list[str]]:
+    """Make the index of a rank from its events.
+
+    Returns
+    -------
+    index
+        The `INDEX_DTYPE` records of the batches up to the first that cannot be used.
+    problems
+        One sentence when a batch is damaged or uses names that are not in the tables.
+    """
+    callee_hashes, meta_hashes = names.callee_hashes, names.meta_hashes
+    records: list[NDArray[np.void]] = [np.empty(0, INDEX_DTYPE)]
+    for number in range(len(events)):
+        offset, end = places[number] if places else (0, 0)
+        try:
+            columns = events.read(number, INDEXED_COLUMNS)
+            records.append(index_batch(columns, callee_hashes, meta_hashes, (number, offset, end)))
+        except TraceError as error:
+            return np.concatenate(records), [error.finding]
+        except IndexError:
+            lost = f"batch {number} and all after it use names that the name tables do not hold"
+            return np.concatenate(records), [lost]
+    return np.concatenate(records), []
+
+
+def memory_trace(
+    header: RankHeader,
+    names: NameTables,
+    events: NDArray[np.void],
+    details: NDArray[np.void] | None = None,
+    problems: tuple[str, ...] = (),
+) -> RankTrace:
+    """Make a trace from rows that are already in memory."""
+    batches = MemoryBatches([events] if len(events) else [])
+    index, _ = rebuild_index(batches, names)
+    rows = MemoryBatches([details] if details is not None and len(events) else [])
+    return RankTrace(header, names, index, batches, rows, not problems, problems)
