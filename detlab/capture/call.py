@@ -1,0 +1,240 @@
+"""The captured call as a noun, and its form in capture.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from detlab.capture.state import STATE_FIELDS
+from detlab.capture.values import (
+    EDITED_HINT,
+    GeneratorSpec,
+    StorageSpec,
+    TensorSpec,
+    TorchName,
+    Value,
+    decode,
+    encode,
+    fields,
+    generator_spec,
+    leaves,
+    storage_spec,
+)
+from detlab.digest import ALGORITHM
+from detlab.errors import CaptureError
+
+CAPTURE_JSON: Final = "capture.json"
+FORMAT: Final = "detlab.capture/1"
+OP_NAME: Final = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
+"""``namespace.name.overload``, the only form of an op's name."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Capture:
+    """One call as it was about to be made, and the digests of what it gave.
+
+    Attributes
+    ----------
+    op, schema
+        ``namespace.name.overload`` and torch's schema of it at the time.
+    arguments
+        (name, value) of every argument that was given, in the order of the schema.
+    storages
+        What tensors and generator states refer to by position.
+    generators
+        The default generators that a seeded op may draw from; empty for any other op.
+    in_digest
+        The recorder's fold of the inputs; None when it gave none.
+    input_digests
+        One per tensor among the arguments, in order.
+    output_digests
+        One per output and then per mutated argument, as training saw them; empty when not known.
+    state
+        Threads, flags, versions and environment, see `detlab.capture.state`.
+    path
+        The folder that holds it.
+    """
+
+    op: str
+    schema: str
+    arguments: tuple[tuple[str, Value], ...]
+    storages: tuple[StorageSpec, ...]
+    generators: tuple[GeneratorSpec, ...]
+    site: str
+    rank: int
+    in_digest: int | None
+    input_digests: tuple[int, ...]
+    output_digests: tuple[int, ...]
+    state: Mapping[str, Any]
+    path: Path
+
+    @property
+    def device(self) -> str:
+        """The accelerator that the call used; ``cpu`` when it used none."""
+        return main_device(self.storages, self.arguments)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the blobs on disk."""
+        return sum({storage.blob: storage.num_bytes for storage in self.storages}.values())
+
+    def __repr__(self) -> str:
+        width = max([len(name) for name, _ in self.arguments] + [8])
+        rows = [("site", f"{self.site}, rank {self.rank}")]
+        rows += [(name, value_text(value)) for name, value in self.arguments]
+        num_blobs = len({storage.blob for storage in self.storages})
+        rows.append(("on disk", f"{self.num_bytes / 1e6:,.2f} MB in {num_blobs} blobs"))
+        rows.append(("training", f"{self.device}, {_state_text(self.state)}"))
+        return "\n".join([f"capture of {self.op}", *(f"  {name:<{width}}  {text}" for name, text in rows)])
+
+    def to_json(self) -> dict[str, object]:
+        """Give the content of capture.json; 64-bit digests are hexadecimal text."""
+        return {
+            "schema": FORMAT,
+            "op": self.op,
+            "op_schema": self.schema,
+            "site": self.site,
+            "rank": self.rank,
+            "arguments": [{"name": name, "value": encode(value)} for name, value in self.arguments],
+            "storages": [asdict(storage) for storage in self.storages],
+            "generators": [asdict(generator) for generator in self.generators],
+            "digests": {
+                "algorithm": ALGORITHM,
+                "in": [] if self.in_digest is None else _hex([self.in_digest]),
+                "inputs": _hex(self.input_digests),
+                "outputs": _hex(self.output_digests),
+            },
+            "state": dict(self.state),
+        }
+
+    @classmethod
+    def from_json(cls, content: object, folder: Path) -> Capture:
+        """Read the content of capture.json; the inverse of `to_json`.
+
+        Raises
+        ------
+        CaptureError
+            The content is of another version, or not exactly of this form.
+        """
+        place = str(folder / CAPTURE_JSON)
+        _check_version(content, place)
+        found = fields(content, _FIELDS, place)
+        if not OP_NAME.fullmatch(found["op"]):
+            raise CaptureError(f"{place}: {found['op']!r} is not the name of an op.", EDITED_HINT)
+        digests = fields(found["digests"], _DIGEST_FIELDS, f"{place}: digests")
+        if digests["algorithm"] != ALGORITHM:
+            raise CaptureError(
+                f"{place} has digests of {digests['algorithm']!r}; this detlab computes {ALGORITHM}.",
+                "read it with the version of detlab that wrote it",
+            )
+        in_digest, inputs, outputs = (
+            _unhex(digests[k], f"{place}: {k}") for k in ("in", "inputs", "outputs")
+        )
+        capture = cls(
+            op=found["op"],
+            schema=found["op_schema"],
+            arguments=tuple(
+                _argument(body, f"{place}: arguments[{i}]") for i, body in _rows(found, "arguments")
+            ),
+            storages=tuple(
+                storage_spec(body, f"{place}: storages[{i}]") for i, body in _rows(found, "storages")
+            ),
+            generators=tuple(
+                generator_spec(body, f"{place}: generators[{i}]") for i, body in _rows(found, "generators")
+            ),
+            site=found["site"],
+            rank=found["rank"],
+            in_digest=in_digest[0] if in_digest else None,
+            input_digests=inputs,
+            output_digests=outputs,
+            state=fields(found["state"], STATE_FIELDS, f"{place}: state"),
+            path=folder,
+        )
+        _check_references(capture, place)
+        return capture
+
+
+def main_device(storages: Sequence[StorageSpec], arguments: Sequence[tuple[str, Value]]) -> str:
+    """Give the first device of a call that is not the CPU; ``cpu`` when there is none."""
+    values = leaves([value for _, value in arguments])
+    named = [value.name for value in values if isinstance(value, TorchName) and value.kind == "device"]
+    devices = [storage.device for storage in storages] + named
+    return next((device for device in devices if not device.startswith("cpu")), "cpu")
+
+
+def value_text(value: Value) -> str:
+    """Write a value for people, in a few words."""
+    if isinstance(value, TensorSpec):
+        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, list | tuple):
+        shown = ", ".join(value_text(item) for item in value[:4])
+        return f"[{shown}{f', … {len(value)} in all' if len(value) > 4 else ''}]"
+    if isinstance(value, TorchName):
+        return value.name
+    return "generator" if isinstance(value, GeneratorSpec) else repr(value)
+
+
+_FIELDS: Final[dict[str, type]] = {
+    "schema": str,
+    "op": str,
+    "op_schema": str,
+    "site": str,
+    "rank": int,
+    "arguments": list,
+    "storages": list,
+    "generators": list,
+    "digests": dict,
+    "state": dict,
+}
+_DIGEST_FIELDS: Final[dict[str, type]] = {"algorithm": str, "in": list, "inputs": list, "outputs": list}
+
+
+def _check_version(content: object, place: str) -> None:
+    found = content.get("schema") if isinstance(content, dict) else type(content).__name__
+    if found != FORMAT:
+        raise CaptureError(
+            f"{place} is {found!r}; this detlab reads {FORMAT!r}.",
+            "read it with the version of detlab that wrote it",
+        )
+
+
+def _check_references(capture: Capture, place: str) -> None:
+    values = [value for _, value in capture.arguments]
+    for value in (*leaves(values), *capture.generators):
+        index = (
+            value.storage
+            if isinstance(value, TensorSpec)
+            else value.state
+            if isinstance(value, GeneratorSpec)
+            else 0
+        )
+        if index >= max(len(capture.storages), 1):
+            raise CaptureError(f"{place} names storage {index} of {len(capture.storages)}.", EDITED_HINT)
+
+
+def _rows(found: Mapping[str, Any], name: str) -> Iterable[tuple[int, object]]:
+    return enumerate(found[name])
+
+
+def _argument(body: object, place: str) -> tuple[str, Value]:
+    if not isinstance(body, dict) or set(body) != {"name", "value"} or not isinstance(body["name"], str):
+        raise CaptureError(f"{place} is not a name with a value.", EDITED_HINT)
+    return body["name"], decode(body["value"], f"{place} ({body['name']})")
+
+
+def _hex(digests: Iterable[int]) -> list[str]:
+    return [f"{digest:016x}" for digest in digests]
+
+
+def _unhex(body: list[object], place: str) -> tuple[int, ...]:
+    if not all(isinstance(text, str) and re.fullmatch("[0-9a-f]{16}", text) for text in body):
+        raise CaptureError(f"{place} holds what is not a 64-bit digest.", EDITED_HINT)
+    return tuple(int(str(text), 16) for text in body)
+
+
+def _state_text(state: Mapping[str, Any]) -> str:
+    flags = "deterministic algorithms" if state["deterministic"] else "default algorithms"
+    return f"{state['threads']} threads, {flags}, torch {state['versions'].get('torch', 'unknown')}"
