@@ -8,6 +8,7 @@ a swap, a reshape or another loss scale is seen.
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -87,7 +88,7 @@ def fold(tensors: Iterable[tuple[int, bytes]], scalars: Sequence[object] = ()) -
 def scalar_text(value: object) -> str:
     """Write a scalar so that two texts are equal just when the values are the same bits."""
     if isinstance(value, float):
-        return value.hex() if value == value else f"nan:{struct.pack('<d', value).hex()}"
+        return f"nan:{struct.pack('<d', value).hex()}" if math.isnan(value) else value.hex()
     if isinstance(value, complex):
         return f"({scalar_text(value.real)},{scalar_text(value.imag)})"
     if isinstance(value, (list, tuple)):

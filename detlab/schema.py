@@ -85,11 +85,10 @@ class Verdict(IntEnum):
 
 
 class Mask(IntFlag):
-    """What is true of a cell beside its verdict; 0 means that nothing was recorded there."""
+    """What is true of a cell beside its verdict; 0 means recorded and counted."""
 
-    RECORDED = 1 << 0
-    SET_ASIDE = 1 << 1
-    NO_OUTPUT_EVIDENCE = 1 << 2
+    SET_ASIDE = 1 << 0
+    UNTRACED = 1 << 1
 
 
 class Side(IntEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ COMPRESSION_KEY: Final = b"compression"
 class Batches(Protocol):
     """A numbered sequence of batches of one row type."""
 
-    def read(self, number: int, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
+    def read(self, number: int, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Give some columns of one batch, without a copy where the source allows it."""
         ...
 
@@ -42,7 +42,7 @@ class MemoryBatches:
 
     rows: Sequence[NDArray[np.void]]
 
-    def read(self, number: int, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
+    def read(self, number: int, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Give some columns of one batch."""
         return {name: self.rows[number][name] for name in names}
 
@@ -113,7 +113,7 @@ class FileBatches:
             return None, 0
         if not schema.equals(arrow_schema(self._dtype)):
             raise TraceError(
-                f"{self._path} has the columns {', '.join(schema.names)}, not those of this version of detlab.",
+                f"{self._path} has the columns {', '.join(schema.names)}, not those of this version.",
                 "read it with the version of detlab that recorded it",
             )
         return schema, reader.tell()
@@ -153,7 +153,7 @@ class FileBatches:
             return None
         return position + int(reader.tell()) if message.type == "record batch" else None
 
-    def read(self, number: int, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
+    def read(self, number: int, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Give some columns of one batch; only these are decompressed.
 
         Raises

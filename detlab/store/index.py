@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 
 from detlab.schema import INDEX_DTYPE
 
-Columns = Mapping[str, NDArray[np.generic]]
+Columns = Mapping[str, NDArray[Any]]
 
 _MAGIC: Final = b"detlab index 1\n\0"
 _VALUE_DTYPE: Final = np.dtype(
@@ -81,8 +81,8 @@ def index_batch(
     identity = callee_hashes[columns["callee"]]
     values = _value_rows(columns, meta_hashes)
     for record, start, stop in zip(records, starts, stops, strict=True):
-        record["identity"] = xxh3_64_intdigest(identity[start:stop])
-        record["values"] = xxh3_64_intdigest(values[start:stop])
+        record["identity"] = xxh3_64_intdigest(identity[start:stop].data)
+        record["values"] = xxh3_64_intdigest(values[start:stop].data)
     return records
 
 
@@ -93,7 +93,7 @@ def _value_rows(columns: Columns, meta_hashes: NDArray[np.uint64]) -> NDArray[np
     return rows
 
 
-def _least(levels: NDArray[np.uint8], starts: NDArray[np.intp]) -> NDArray[np.uint8]:
+def _least(levels: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[Any]:
     """Give the least evidence of each segment among the events that have any; 0 when none has."""
     some = np.where(levels == 0, np.uint8(0x0F), levels)
     least = np.minimum.reduceat(some, starts)

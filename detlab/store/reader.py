@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ class RankTrace:
 
     def blocks(
         self, start: int, stop: int, names: Sequence[str]
-    ) -> Iterator[tuple[int, dict[str, NDArray[np.generic]]]]:
+    ) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
         """Give rows ``start`` to ``stop`` batch by batch: the first row number, and the columns."""
         bounds = self.batch_starts()
         number = int(np.searchsorted(bounds, start, side="right")) - 1
@@ -76,7 +77,7 @@ class RankTrace:
             yield start, {name: column[start - first : last - first] for name, column in columns.items()}
             start, number = last, number + 1
 
-    def columns(self, start: int, stop: int, names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
+    def columns(self, start: int, stop: int, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Give columns of rows ``start`` to ``stop`` as whole arrays."""
         blocks = [block for _, block in self.blocks(start, stop, names)]
         if not blocks:
@@ -97,9 +98,7 @@ class RankTrace:
         return rows
 
 
-def _concatenate(
-    blocks: list[dict[str, NDArray[np.generic]]], names: Sequence[str]
-) -> dict[str, NDArray[np.generic]]:
+def _concatenate(blocks: list[dict[str, NDArray[Any]]], names: Sequence[str]) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([block[name] for block in blocks]) for name in names}
 
 

@@ -1,0 +1,193 @@
+"""Compare two runs: refuse what must not be compared, judge rank by rank, then across ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from detlab.comparison.communication import GroupJudge, Judgement
+from detlab.comparison.findings import group_findings
+from detlab.comparison.ranks import RankComparison, compare_rank
+from detlab.comparison.result import Comparison
+from detlab.comparison.roots import find_roots
+from detlab.comparison.structure import set_notes_aside
+from detlab.errors import NotComparable, TraceError
+from detlab.readers import load_run
+from detlab.run import Run, spans
+from detlab.schema import Kind, Verdict
+
+
+def compare(
+    a: Run | str | PathLike[str],
+    b: Run | str | PathLike[str],
+    *,
+    executor: Executor | None = None,
+    verify: bool = False,
+) -> Comparison:
+    """Compare two runs event by event and say where they first differ, on which ranks, and why.
+
+    Parameters
+    ----------
+    a, b
+        Runs, or paths that `detlab.load_run` can read. Ranks are paired by coordinate.
+    executor
+        Where the ranks are compared: any `concurrent.futures.Executor`, such as that of a Dask client.
+        By default a thread per core.
+    verify
+        Read every event, also where the digests of whole segments say that all are equal.
+
+    Raises
+    ------
+    NotComparable
+        The runs have different parallel layouts, or no rank or step in common.
+    TraceError
+        A run cannot be read.
+    """
+    run_a = a if isinstance(a, Run) else load_run(a)
+    run_b = b if isinstance(b, Run) else load_run(b)
+    _refuse_other_layout(run_a, run_b)
+    steps = _common_steps(run_a, run_b)
+    ranks = _compare_ranks(run_a, run_b, steps, executor, verify)
+    ranks = [set_notes_aside(rank) for rank in ranks]
+    ranks, explained = _judge_communication(ranks)
+    roots = find_roots(ranks, explained)
+    findings = group_findings(roots, ranks, _captures(run_a) | _captures(run_b))
+    problems = [*_problems(run_a, run_b), *_missing(run_a, run_b, ranks)]
+    return Comparison(run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems))
+
+
+def _refuse_other_layout(a: Run, b: Run) -> None:
+    """Shards of another layout hold other numbers: their bits say nothing about each other."""
+    mine = {"world size": a.manifest.world_size, **a.manifest.layout}
+    theirs = {"world size": b.manifest.world_size, **b.manifest.layout}
+    axes = [axis for axis in mine | theirs if mine.get(axis, 1) != theirs.get(axis, 1)]
+    if axes:
+        found = ", ".join(f"{axis} {mine.get(axis, 1)} and {theirs.get(axis, 1)}" for axis in axes)
+        raise NotComparable(
+            f"{a.label} and {b.label} have different parallel layouts ({found}).",
+            "compare two runs of one layout; bits of differently sharded tensors never match",
+        )
+    for run in (a, b):
+        _refuse_shared_places(run)
+    if not a.by_coordinate.keys() & b.by_coordinate.keys():
+        raise NotComparable(
+            f"{a.label} and {b.label} have no rank in common: {_places(a)} against {_places(b)}.",
+            "record the same ranks in both runs",
+        )
+
+
+def _refuse_shared_places(run: Run) -> None:
+    shared = [place for place, n in Counter(rank.header.coordinate for rank in run.ranks).items() if n > 1]
+    if shared:
+        raise TraceError(
+            f"{run.source} has more than one rank at {shared[0]}.", "keep the files of one run in one folder"
+        )
+
+
+def _places(run: Run) -> str:
+    return "; ".join(str(rank.header.coordinate) for rank in run.ranks[:4])
+
+
+def _common_steps(a: Run, b: Run) -> list[int]:
+    steps = sorted(set(a.steps) & set(b.steps))
+    if not steps:
+        raise NotComparable(
+            f"{a.label} and {b.label} have no step in common: {spans(a.steps)} against {spans(b.steps)}.",
+            "record the same steps; a resumed run needs its global step: Recorder(…, start_step=…)",
+        )
+    return steps
+
+
+def _compare_ranks(
+    a: Run, b: Run, steps: Sequence[int], executor: Executor | None, verify: bool
+) -> list[RankComparison]:
+    partners = b.by_coordinate
+    pairs = [
+        (rank, partners[rank.header.coordinate]) for rank in a.ranks if rank.header.coordinate in partners
+    ]
+    wanted = np.array(steps, np.int32)
+    chosen = executor or ThreadPoolExecutor(os.cpu_count())
+    try:
+        return list(
+            chosen.map(
+                compare_rank,
+                [pair[0] for pair in pairs],
+                [pair[1] for pair in pairs],
+                [wanted] * len(pairs),
+                [verify] * len(pairs),
+            )
+        )
+    finally:
+        if executor is None:
+            chosen.shutdown()
+
+
+def _judge_communication(
+    ranks: Sequence[RankComparison],
+) -> tuple[list[RankComparison], dict[int, set[int]]]:
+    """Judge by their groups the collectives that look like origins from one rank.
+
+    Returns
+    -------
+    The ranks with these verdicts replaced, and for each rank the positions that other ranks explain.
+    """
+    judge = GroupJudge(ranks)
+    judged, explained = [], {}
+    for rank in ranks:
+        origins = rank.counted(Verdict.ORIGIN)
+        kinds = rank.events(origins, ("kind",))["kind"]
+        found = {int(p): judge.judge(rank, int(p)) for p in origins[kinds == Kind.COLLECTIVE]}
+        judged.append(_with_judgements(rank, found))
+        explained[rank.rank] = {p for p, judgement in found.items() if judgement.because}
+    return judged, explained
+
+
+def _with_judgements(rank: RankComparison, found: dict[int, Judgement]) -> RankComparison:
+    if not found:
+        return rank
+    verdicts = rank.verdicts.copy()
+    for position, judgement in found.items():
+        verdicts[position] = judgement.verdict
+    return replace(rank, verdicts=verdicts)
+
+
+def _captures(run: Run) -> dict[str, Path]:
+    """Give the captured calls of a run by site; an unreadable capture is simply not offered."""
+    found = {}
+    for folder in run.captures:
+        try:
+            site = json.loads((folder / "capture.json").read_text("utf-8"))["site"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        found[str(site)] = folder
+    return found
+
+
+def _problems(a: Run, b: Run) -> list[tuple[str, str]]:
+    return [(run.label, problem) for run in (a, b) for problem in run.problems]
+
+
+def _missing(a: Run, b: Run, ranks: Sequence[RankComparison]) -> list[tuple[str, str]]:
+    """Say which ranks, steps and calls only one run has because the other's files end or lack them."""
+    missing = []
+    for run, other in ((a, b), (b, a)):
+        lost = [str(place) for place in other.by_coordinate if place not in run.by_coordinate]
+        if lost:
+            missing.append(
+                (run.label, f"has no trace of {len(lost)} ranks that {other.label} has: {lost[0]}…")
+            )
+        steps = sorted(set(other.steps) - set(run.steps))
+        if steps:
+            missing.append((run.label, f"has no step {spans(steps)}, which {other.label} has"))
+    cut = sum(rank.num_missing for rank in ranks)
+    if cut:
+        missing.append(("comparison", f"{cut:,} calls stand after the end of a file that was cut"))
+    return missing

@@ -1,0 +1,202 @@
+"""Group roots that belong together into findings, each with its class, ranks, strength and next step."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from detlab.comparison.axes import fitting_axis
+from detlab.comparison.places import site_at
+from detlab.comparison.ranks import RankComparison
+from detlab.comparison.roots import REASONS, Roots
+from detlab.schema import Evidence, Phase, Site, Verdict
+
+MAX_SITES: Final = 20
+"""A finding lists at most this many sites; it counts all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Roots of one class and op at one kind of place.
+
+    Attributes
+    ----------
+    finding_class
+        kernel, collective, data, rng, state, structure, rank, environment, observer, upstream or unknown.
+    op, scopes, phase
+        What was called, and in which modules and part of the step.
+    ranks, of_ranks
+        Global ranks of run a that have it, and how many ranks were compared.
+    receivers
+        Ranks that diverge without a root of their own.
+    steps, sites, num_sites
+        Where it was seen; at most `MAX_SITES` sites are listed.
+    evidence
+        The least evidence among its calls.
+    axis, chance
+        The parallel axis that the set of ranks fits, and how often a random set of as many ranks fits
+        some axis as well; empty and None when no axis fits.
+    matched_before, untested_after
+        On the rank where it comes earliest: calls before it that match with evidence, and calls with
+        differing inputs after it. Those are untested, not exonerated.
+    why, next
+        Why this class, and the cheapest experiment that would decide.
+    """
+
+    finding_class: str
+    op: str
+    scopes: tuple[str, ...]
+    phase: str
+    ranks: tuple[int, ...]
+    of_ranks: int
+    receivers: tuple[int, ...]
+    steps: tuple[int, ...]
+    sites: tuple[str, ...]
+    num_sites: int
+    evidence: str
+    axis: str
+    chance: float | None
+    matched_before: int
+    untested_after: int
+    why: str
+    next: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the finding as the JSON form has it."""
+        listed = ("scopes", "ranks", "receivers", "steps", "sites")
+        content = {
+            name: list(getattr(self, name)) if name in listed else getattr(self, name)
+            for name in self.__slots__
+            if name != "finding_class"
+        }
+        return {"class": self.finding_class, **content, "num_ranks": len(self.ranks)}
+
+
+class _Group(NamedTuple):
+    """What roots have in common that make one finding; numbers in scopes, such as layers, are set aside."""
+
+    reason: str
+    op: str
+    place: str
+    phase: Phase
+
+    @classmethod
+    def of(cls, roots: Roots) -> _Group:
+        return cls(roots.reason, roots.callee.op, re.sub(r"\d+", "*", roots.callee.scope), roots.phase)
+
+
+def group_findings(
+    roots: Sequence[Roots], ranks: Sequence[RankComparison], captures: Mapping[str, Path]
+) -> list[Finding]:
+    """Group roots by reason, op, phase and kind of place.
+
+    Parameters
+    ----------
+    roots
+        Where differences begin.
+    ranks
+        All compared ranks.
+    captures
+        Folder of each captured call by its site.
+
+    Returns
+    -------
+    Findings in the order of their first step.
+    """
+    groups: dict[_Group, list[Roots]] = defaultdict(list)
+    for each in roots:
+        groups[_Group.of(each)].append(each)
+    with_root = {each.rank.rank for each in roots}
+    receivers = tuple(rank.rank for rank in ranks if rank.rank not in with_root and len(rank.divergent()))
+    findings = [_finding(members, ranks, receivers, captures) for members in groups.values()]
+    return sorted(findings, key=lambda finding: (finding.steps[:1], finding.sites))
+
+
+def _finding(
+    members: Sequence[Roots],
+    ranks: Sequence[RankComparison],
+    receivers: tuple[int, ...],
+    captures: Mapping[str, Path],
+) -> Finding:
+    first = min(members, key=lambda roots: int(roots.positions[0]))
+    before = first.rank.verdicts[: int(first.positions[0])]
+    after = first.rank.verdicts[int(first.positions[0]) :]
+    on_ranks = tuple(sorted({roots.rank.rank for roots in members}))
+    axis, chance = fitting_axis({rank.rank: rank.coordinate for rank in ranks}, on_ranks)
+    sites = _sites(members)
+    finding_class, why = REASONS[first.reason]
+    draft = Finding(
+        finding_class=finding_class,
+        op=first.callee.op,
+        scopes=tuple(sorted({roots.callee.scope for roots in members})),
+        phase=first.phase.name.lower(),
+        ranks=on_ranks,
+        of_ranks=len(ranks),
+        receivers=receivers,
+        steps=_steps(members),
+        sites=tuple(map(str, sites)),
+        num_sites=sum(len(roots.positions) for roots in members),
+        evidence=min(map(_least_evidence, members)).name.lower(),
+        axis=axis,
+        chance=chance,
+        matched_before=int((before == Verdict.MATCH).sum()),
+        untested_after=int((after == Verdict.RECEIVER).sum()),
+        why=why,
+        next="",
+    )
+    return replace(draft, next=next_step(draft, sites[0], captures))
+
+
+def _sites(members: Sequence[Roots]) -> list[Site]:
+    """List the first sites, each once however many ranks have it."""
+    sites: set[Site] = set()
+    for roots in members:
+        for position in roots.positions[:MAX_SITES]:
+            sites.add(site_at(roots.rank, int(position)))
+        if len(sites) >= MAX_SITES:
+            break
+    return sorted(sites)[:MAX_SITES]
+
+
+def _steps(members: Sequence[Roots]) -> tuple[int, ...]:
+    steps: set[int] = set()
+    for roots in members:
+        steps.update(roots.rank.events(roots.positions, ("step",))["step"].tolist())
+    return tuple(sorted(steps))
+
+
+def _least_evidence(roots: Roots) -> Evidence:
+    """Give the lesser evidence of inputs and outputs over both runs; STRUCTURE for calls of one run only."""
+    evidence = roots.rank.events(roots.positions, ("evidence",))["evidence"]
+    return Evidence(int(np.minimum(evidence >> 4, evidence & 15).min()))
+
+
+_ADVICE: Final = {
+    "collective": "compare the order of reduction: are NCCL_ALGO, NCCL_PROTO and the topology the same?",
+    "data": "compare seeds, the data order and the generator states that both runs started from",
+    "rng": "compare seeds, the data order and the generator states that both runs started from",
+    "structure": "compare the programs: versions, arguments, and the last host read before this call",
+}
+"""What to look at first, by class of finding."""
+
+
+def next_step(finding: Finding, site: Site, captures: Mapping[str, Path]) -> str:
+    """Name the cheapest experiment that would decide, ready to paste."""
+    captured = next((captures[text] for text in finding.sites if text in captures), None)
+    ranks, step = ",".join(map(str, finding.ranks[:4])), site.step
+    if captured:
+        return f"detlab replay {captured}"
+    advice = _ADVICE.get(finding.finding_class)
+    if advice:
+        return advice
+    if finding.finding_class == "kernel":
+        return f'capture the call: detlab.Recorder(…, steps="{step}", ranks="{ranks}", capture=["{site}"])'
+    if finding.evidence == "none":
+        return f'record the inputs too: detlab.Recorder(…, steps="{step}", ranks="{ranks}", inputs=True)'
+    return f"widen the window: record from step {max(step - 1, 0)} or from the loading of the checkpoint"

@@ -1,0 +1,140 @@
+"""Where a compared call is: its site, as text and as table rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from detlab.comparison.align import occurrences
+from detlab.comparison.ranks import RankComparison, read_rows
+from detlab.schema import Phase, Site, Verdict
+from detlab.store import RankTrace
+
+SITE_COLUMNS: Final = {
+    "rank": pl.Int64,
+    "coordinate": pl.String,
+    "step": pl.Int64,
+    "microbatch": pl.Int64,
+    "phase": pl.String,
+    "scope": pl.String,
+    "op": pl.String,
+    "call": pl.Int64,
+    "verdict": pl.String,
+    "seq_a": pl.Int64,
+    "seq_b": pl.Int64,
+    "site": pl.String,
+}
+"""Columns of every frame of calls; ``seq_a`` and ``seq_b`` are null where a run lacks the call."""
+
+
+def site_at(rank: RankComparison, position: int) -> Site:
+    """Give the site of one compared call; its call number is counted anew, not read from the file."""
+    trace, row = _side(rank, position)
+    event = read_rows(trace, np.array([row]), ("step", "microbatch", "phase", "callee"))
+    step, microbatch, phase, callee = (int(column[0]) for column in event.values())
+    call = _num_before(trace, row, (step, microbatch, phase), callee)
+    return Site(step, microbatch, Phase(phase), trace.names.callees[callee], call)
+
+
+def _side(rank: RankComparison, position: int) -> tuple[RankTrace, int]:
+    at_a, at_b = rank.rows(np.array([position]))
+    return (rank.a, int(at_a[0])) if at_a[0] >= 0 else (rank.b, int(at_b[0]))
+
+
+def _num_before(trace: RankTrace, row: int, key: tuple[int, int, int], callee: int) -> int:
+    """Count the earlier calls of a callee in the segments of one (step, microbatch, phase)."""
+    index, starts = trace.index, trace.starts
+    same = (index["step"] == key[0]) & (index["microbatch"] == key[1]) & (index["phase"] == key[2])
+    count = 0
+    for record in np.flatnonzero(same & (starts[:-1] < row)):
+        stop = min(int(starts[record + 1]), row)
+        count += int((trace.columns(int(starts[record]), stop, ["callee"])["callee"] == callee).sum())
+    return count
+
+
+def call_row(rank: RankComparison, position: int) -> dict[str, Any]:
+    """Give one compared call as a row of the `SITE_COLUMNS`."""
+    site = site_at(rank, position)
+    at_a, at_b = rank.rows(np.array([position]))
+    return {
+        "rank": rank.rank,
+        "coordinate": str(rank.coordinate),
+        "step": site.step,
+        "microbatch": site.microbatch,
+        "phase": site.phase.name.lower(),
+        "scope": site.callee.scope,
+        "op": site.callee.op,
+        "call": site.call,
+        "verdict": Verdict(int(rank.verdicts[position])).name.lower(),
+        "seq_a": _seq(rank.a, int(at_a[0])),
+        "seq_b": _seq(rank.b, int(at_b[0])),
+        "site": str(site),
+    }
+
+
+def _seq(trace: RankTrace, row: int) -> int | None:
+    return None if row < 0 else int(read_rows(trace, np.array([row]), ("seq",))["seq"][0])
+
+
+def calls_frame(rank: RankComparison, positions: NDArray[np.intp]) -> pl.DataFrame:
+    """Give many compared calls of one rank as a frame of the `SITE_COLUMNS` and ``how``.
+
+    The positions must be all of some steps, so that call numbers can be counted among them.
+    """
+    names = ("step", "microbatch", "phase", "callee")
+    at_a, at_b = rank.rows(positions)
+    events = rank.events(positions, names)
+    callees = [
+        (rank.a if row >= 0 else rank.b).names.callees[int(callee)]
+        for row, callee in zip(at_a, events["callee"], strict=True)
+    ]
+    phases = [Phase(int(phase)) for phase in events["phase"]]
+    calls = _count_calls(rank, at_a, at_b, events)
+    sites = [
+        Site(int(step), int(microbatch), phase, callee, int(call))
+        for step, microbatch, phase, callee, call in zip(
+            events["step"], events["microbatch"], phases, callees, calls, strict=True
+        )
+    ]
+    columns: dict[str, Sequence[Any]] = {
+        "rank": [rank.rank] * len(sites),
+        "coordinate": [str(rank.coordinate)] * len(sites),
+        "step": events["step"].tolist(),
+        "microbatch": events["microbatch"].tolist(),
+        "phase": [phase.name.lower() for phase in phases],
+        "scope": [callee.scope for callee in callees],
+        "op": [callee.op for callee in callees],
+        "call": calls.tolist(),
+        "verdict": [Verdict(int(code)).name.lower() for code in rank.verdicts[positions]],
+        "seq_a": _seqs(rank.a, at_a),
+        "seq_b": _seqs(rank.b, at_b),
+        "site": [str(site) for site in sites],
+    }
+    return pl.DataFrame({**columns, "how": rank.how(positions)}, {**SITE_COLUMNS, "how": pl.String})
+
+
+def _count_calls(
+    rank: RankComparison, at_a: NDArray[np.int64], at_b: NDArray[np.int64], events: dict[str, NDArray[Any]]
+) -> NDArray[np.int64]:
+    """Count the earlier calls of each callee in its step, microbatch and phase."""
+    keys = np.empty(len(at_a), "i4, i2, u1, u8")
+    for field, name in zip(keys.dtype.names or (), ("step", "microbatch", "phase"), strict=False):
+        keys[field] = events[name]
+    for side, trace in ((at_a >= 0, rank.a), (at_a < 0, rank.b)):
+        keys["f3"][side] = trace.names.callee_hashes[events["callee"][side]]
+    _, codes = np.unique(keys, return_inverse=True)
+    calls = np.zeros(len(at_a), np.int64)
+    for rows in (at_b, at_a):  # run a's numbers win where both runs have the call
+        chosen = np.flatnonzero(rows >= 0)
+        chosen = chosen[np.argsort(rows[chosen], kind="stable")]
+        calls[chosen] = occurrences(codes[chosen])
+    return calls
+
+
+def _seqs(trace: RankTrace, rows: NDArray[np.int64]) -> list[int | None]:
+    seqs = iter(read_rows(trace, rows[rows >= 0], ("seq",))["seq"].tolist())
+    return [next(seqs) if row >= 0 else None for row in rows]

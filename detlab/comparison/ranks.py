@@ -1,0 +1,207 @@
+"""Compare the traces of one rank: which rows stand side by side, and the verdict of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.comparison.segments import HOW, pair_blocks
+from detlab.comparison.verdicts import JUDGED_COLUMNS, MetaFacts, differing_rows, judge
+from detlab.schema import Coordinate, Mask, Verdict
+from detlab.store import RankTrace
+
+ORDERED: Final = ("step", "microbatch", "phase")
+"""Columns that say in which part of which step a row lies."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RankComparison:
+    """The verdicts of one rank, in the order of run a with the rows that only b has in between.
+
+    Attributes
+    ----------
+    a, b
+        The two traces.
+    blocks
+        `BLOCK_DTYPE` rows, in order; see `detlab.comparison.segments`.
+    starts
+        Position of the first row of each block, and the total as a last entry.
+    verdicts, masks
+        A `Verdict` and a `Mask` per position.
+    num_missing
+        Calls left out because the other side's file ends before them.
+    """
+
+    a: RankTrace
+    b: RankTrace
+    blocks: NDArray[np.void]
+    starts: NDArray[np.int64]
+    verdicts: NDArray[np.uint8]
+    masks: NDArray[np.uint8]
+    num_missing: int = 0
+
+    @property
+    def rank(self) -> int:
+        """Global rank in run a."""
+        return self.a.header.rank
+
+    @property
+    def coordinate(self) -> Coordinate:
+        """Place in the parallel layout, the same in both runs."""
+        return self.a.header.coordinate
+
+    def rows(self, positions: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give the rows in run a and in run b at some positions; -1 where a side has none."""
+        block = np.searchsorted(self.starts, positions, side="right") - 1
+        inside = positions - self.starts[block]
+        chosen = self.blocks[block]
+        at_a = np.where(chosen["a"] < 0, -1, chosen["a"] + inside)
+        at_b = np.where(chosen["b"] < 0, -1, chosen["b"] + inside)
+        return at_a, at_b
+
+    def positions_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the positions of rows of run a."""
+        in_a = np.flatnonzero(self.blocks["a"] >= 0)
+        in_a = in_a[np.argsort(self.blocks["a"][in_a], kind="stable")]
+        block = in_a[np.searchsorted(self.blocks["a"][in_a], rows, side="right") - 1]
+        positions: NDArray[np.int64] = self.starts[block] + rows - self.blocks["a"][block]
+        return positions
+
+    def positions_in(self, step: int) -> NDArray[np.intp]:
+        """Give the positions of every call of one step, in order."""
+        parts = [np.empty(0, np.intp)]
+        for number, block in enumerate(self.blocks):
+            trace, first = (self.a, block["a"]) if block["a"] >= 0 else (self.b, block["b"])
+            steps = trace.columns(int(first), int(first + block["num_rows"]), ["step"])["step"]
+            parts.append(self.starts[number] + np.flatnonzero(steps == step))
+        return np.concatenate(parts)
+
+    def counted(self, verdict: Verdict) -> NDArray[np.intp]:
+        """Give the positions that have this verdict and were not set aside."""
+        return np.flatnonzero((self.verdicts == verdict) & ((self.masks & Mask.SET_ASIDE) == 0))
+
+    def divergent(self) -> NDArray[np.intp]:
+        """Give the positions of everything that differs and was not set aside."""
+        return np.flatnonzero((self.verdicts != Verdict.MATCH) & ((self.masks & Mask.SET_ASIDE) == 0))
+
+    def how(self, positions: NDArray[np.intp]) -> list[str]:
+        """Say how the rows at some positions were matched: site, aligned or override."""
+        block = np.searchsorted(self.starts, positions, side="right") - 1
+        return [HOW[code] for code in self.blocks["how"][block]]
+
+    def events(self, positions: NDArray[np.intp], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+        """Give columns at some positions: of run a where it has the call, else of run b."""
+        at_a, at_b = self.rows(positions)
+        from_a = read_rows(self.a, at_a[at_a >= 0], names)
+        from_b = read_rows(self.b, at_b[at_a < 0], names)
+        merged = {}
+        for name in names:
+            column = np.empty(len(positions), from_a[name].dtype)
+            column[at_a >= 0], column[at_a < 0] = from_a[name], from_b[name]
+            merged[name] = column
+        return merged
+
+    def __repr__(self) -> str:
+        return f"RankComparison(rank {self.rank}: {len(self.verdicts):,} calls)"
+
+
+def read_rows(trace: RankTrace, rows: NDArray[np.int64], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Read columns of scattered rows, each batch once."""
+    columns = {name: np.empty(len(rows), "u8") for name in names}
+    bounds = trace.batch_starts()
+    batch_of = np.searchsorted(bounds, rows, side="right") - 1
+    out: dict[str, NDArray[Any]] = {}
+    for number in np.unique(batch_of):
+        here = batch_of == number
+        batch = trace.events.read(int(number), names)
+        for name in names:
+            if name not in out:
+                out[name] = np.empty(len(rows), batch[name].dtype)
+            out[name][here] = batch[name][rows[here] - bounds[number]]
+    return out or columns
+
+
+def compare_rank(a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: bool) -> RankComparison:
+    """Compare two traces of one rank over some steps.
+
+    Parameters
+    ----------
+    a, b
+        Traces of the same coordinate.
+    steps
+        The steps that both runs recorded.
+    verify
+        Read every event, also where the segment digests say that all are equal.
+    """
+    blocks, num_missing = _without_cut_tails(a, b, pair_blocks(a, b, steps))
+    starts = np.concatenate([[0], np.cumsum(blocks["num_rows"])])
+    verdicts = np.zeros(int(starts[-1]), np.uint8)
+    masks = np.zeros(int(starts[-1]), np.uint8)
+    facts = MetaFacts.of(a.names, b.names)
+    cursors = _Cursor(a), _Cursor(b)
+    for block, start in zip(blocks, starts, strict=False):
+        here = slice(int(start), int(start) + int(block["num_rows"]))
+        if block["a"] < 0 or block["b"] < 0:
+            verdicts[here] = Verdict.ONLY_B if block["a"] < 0 else Verdict.ONLY_A
+        elif verify or not block["equal"]:
+            _judge_block(cursors, block, facts, verdicts[here], masks[here])
+    return RankComparison(a, b, blocks, starts, verdicts, masks, num_missing)
+
+
+class _Cursor:
+    """Columns of a trace by row range, each batch decoded once while it is walked through."""
+
+    def __init__(self, trace: RankTrace) -> None:
+        self._trace = trace
+        self._bounds = trace.batch_starts()
+        self._number = -1
+        self._batch: dict[str, NDArray[Any]] = {}
+
+    def cuts(self, first: int, size: int) -> NDArray[np.int64]:
+        """Give where batches begin inside some rows, counted from the first of these rows."""
+        inside = self._bounds[
+            np.searchsorted(self._bounds, first) : np.searchsorted(self._bounds, first + size)
+        ]
+        return inside - first
+
+    def columns(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
+        """Give the judged columns of rows that lie in one batch."""
+        number = int(np.searchsorted(self._bounds, start, side="right")) - 1
+        if number != self._number:
+            self._number, self._batch = number, self._trace.events.read(number, JUDGED_COLUMNS)
+        first = int(self._bounds[number])
+        return {name: column[start - first : stop - first] for name, column in self._batch.items()}
+
+
+def _judge_block(
+    cursors: tuple[_Cursor, _Cursor],
+    block: np.void,
+    facts: MetaFacts,
+    verdicts: NDArray[np.uint8],
+    masks: NDArray[np.uint8],
+) -> None:
+    """Judge the rows of one block into the arrays given; equal rows are not even written to."""
+    a, b = cursors
+    first_a, first_b, size = int(block["a"]), int(block["b"]), int(block["num_rows"])
+    cuts = np.unique(np.concatenate([a.cuts(first_a, size), b.cuts(first_b, size), [0, size]]))
+    for start, stop in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        mine = a.columns(first_a + start, first_a + stop)
+        theirs = b.columns(first_b + start, first_b + stop)
+        odd = differing_rows(mine, theirs, facts)
+        if len(odd):
+            odd_a = {name: column[odd] for name, column in mine.items()}
+            odd_b = {name: column[odd] for name, column in theirs.items()}
+            verdicts[start + odd], masks[start + odd] = judge(odd_a, odd_b, facts)
+
+
+def _without_cut_tails(a: RankTrace, b: RankTrace, blocks: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
+    """Drop the calls that stand after the end of a file that was cut: they are missing, not extra."""
+    keep = len(blocks)
+    for cut, side in ((a, "a"), (b, "b")):
+        if not cut.complete:
+            present = np.flatnonzero(blocks[side] >= 0)
+            keep = min(keep, int(present[-1]) + 1 if len(present) else 0)
+    return blocks[:keep], int(blocks["num_rows"][keep:].sum())

@@ -1,0 +1,253 @@
+"""The comparison of two runs: its verdict, what stands beside it, and every table behind it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from detlab.comparison.findings import Finding
+from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame
+from detlab.comparison.ranks import RankComparison
+from detlab.comparison.structure import Structure, structure_of
+from detlab.run import Run, spans
+from detlab.schema import Coordinate, Evidence, Flag, Mask, Verdict
+
+SCHEMA: Final = "detlab.comparison/1"
+
+FINDING_COLUMNS: Final[dict[str, Any]] = {
+    "class": pl.String,
+    "op": pl.String,
+    "scopes": pl.List(pl.String),
+    "phase": pl.String,
+    "ranks": pl.List(pl.Int64),
+    "num_ranks": pl.Int64,
+    "of_ranks": pl.Int64,
+    "receivers": pl.List(pl.Int64),
+    "steps": pl.List(pl.Int64),
+    "sites": pl.List(pl.String),
+    "num_sites": pl.Int64,
+    "evidence": pl.String,
+    "axis": pl.String,
+    "chance": pl.Float64,
+    "matched_before": pl.Int64,
+    "untested_after": pl.Int64,
+    "why": pl.String,
+    "next": pl.String,
+}
+"""Columns of `Comparison.findings`, as in the JSON form."""
+
+_ASIDE: Final = (
+    ("not_waited_for", Flag.NOT_WAITED_FOR, "hashed before the collective was complete"),
+    ("pointers", Flag.POINTERS, "an array of addresses, which differ from run to run"),
+    ("copy_in_flight", Flag.COPY_IN_FLIGHT, "hashed while a copy was still in flight"),
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Two runs compared, event by event.
+
+    Attributes
+    ----------
+    a, b
+        The runs.
+    steps
+        The steps that were compared.
+    ranks
+        The verdicts of each rank that both runs recorded.
+    roots
+        Where differences begin, grouped; see `findings` for the frame.
+    problems
+        (where, what) for each thing that is missing or damaged.
+    """
+
+    a: Run
+    b: Run
+    steps: tuple[int, ...]
+    ranks: tuple[RankComparison, ...]
+    roots: tuple[Finding, ...]
+    problems: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def counts(self) -> dict[Verdict, int]:
+        """Calls by verdict, without what was set aside."""
+        total = np.zeros(len(Verdict), np.int64)
+        for rank in self.ranks:
+            counted = rank.verdicts if not rank.masks.any() else rank.verdicts[rank.masks == 0]
+            total += np.bincount(counted, minlength=len(Verdict))
+        return {verdict: int(total[verdict]) for verdict in Verdict}
+
+    @property
+    def num_calls(self) -> int:
+        """Calls compared, over all ranks."""
+        return sum(len(rank.verdicts) for rank in self.ranks)
+
+    @property
+    def verdict(self) -> str:
+        """``diverged``, ``match`` or ``incomplete``; a refused comparison never gets here."""
+        if sum(self.counts.values()) - self.counts[Verdict.MATCH]:
+            return "diverged"
+        return "match" if self.complete else "incomplete"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank and step that either run has was whole and compared."""
+        return not self.problems
+
+    @property
+    def exit_code(self) -> int:
+        """0 match, 1 diverged, 2 incomplete."""
+        return {"match": 0, "diverged": 1, "incomplete": 2}[self.verdict]
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The least evidence of any output that was compared; NONE when none has any."""
+        levels: set[int] = set()
+        for rank in self.ranks:
+            for trace in (rank.a, rank.b):
+                compared = trace.index[np.isin(trace.index["step"], self.steps)]
+                levels.update((compared["evidence"] & 15).tolist())
+        return Evidence(min(levels - {0}, default=0))
+
+    @cached_property
+    def num_without_evidence(self) -> int:
+        """Calls of run a whose outputs were not recorded; they never count as identical."""
+        return sum(
+            int(rank.a.index["no_output"][np.isin(rank.a.index["step"], self.steps)].sum(dtype=np.int64))
+            for rank in self.ranks
+        )
+
+    @cached_property
+    def untraced(self) -> tuple[Coordinate, ...]:
+        """Places that only one of the runs has a trace of."""
+        compared = {rank.coordinate for rank in self.ranks}
+        return tuple(sorted((self.a.by_coordinate.keys() | self.b.by_coordinate.keys()) - compared))
+
+    @cached_property
+    def structure(self) -> Structure:
+        """How the programs of the runs differ."""
+        return structure_of(self.ranks)
+
+    @cached_property
+    def first(self) -> pl.DataFrame:
+        """First divergence of each rank that diverges, in that rank's own order.
+
+        Returns
+        -------
+        One row per rank that diverges, by rank: ``rank`` (global rank of run a), ``coordinate``,
+        ``step``, ``microbatch``, ``phase``, ``scope``, ``op``, ``call``, ``verdict``, ``seq_a`` and
+        ``seq_b`` (order of the call on the rank; null where a run lacks it), ``site``. No order across
+        ranks is claimed.
+        """
+        firsts = [(rank, rank.divergent()[:1]) for rank in self.ranks]
+        return _calls([(rank, int(found[0])) for rank, found in firsts if len(found)])
+
+    @cached_property
+    def first_origin(self) -> pl.DataFrame:
+        """First origin of each rank that has one; columns as in `first`."""
+        firsts = [(rank, rank.counted(Verdict.ORIGIN)[:1]) for rank in self.ranks]
+        return _calls([(rank, int(found[0])) for rank, found in firsts if len(found)])
+
+    @cached_property
+    def findings(self) -> pl.DataFrame:
+        """Every place where a difference begins, grouped.
+
+        Returns
+        -------
+        One row per finding, earliest step first; its columns are those of `detlab.comparison.Finding`,
+        ``class`` for its class and ``num_ranks`` for the number of its ranks.
+        """
+        return pl.DataFrame([finding.to_json() for finding in self.roots], FINDING_COLUMNS)
+
+    @property
+    def ignored(self) -> list[dict[str, Any]]:
+        """What was set aside: kind, count and why, as in the JSON form."""
+        return _set_aside(self.ranks)
+
+    def sites(self, *, step: int, rank: int) -> pl.DataFrame:
+        """List every call of one step on one rank.
+
+        Parameters
+        ----------
+        step
+            A compared step.
+        rank
+            Global rank in run a.
+
+        Returns
+        -------
+        One row per call in the rank's order, with the columns of `first` and ``how`` (how the two runs'
+        calls were matched: site, aligned or override).
+
+        Raises
+        ------
+        KeyError
+            The rank or the step was not compared.
+        """
+        found = next((each for each in self.ranks if each.rank == rank), None)
+        if found is None or step not in self.steps:
+            ranks = spans([each.rank for each in self.ranks])
+            raise KeyError(
+                f"rank {rank}, step {step}: ranks {ranks} and steps {spans(list(self.steps))} exist"
+            )
+        return calls_frame(found, found.positions_in(step))
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the comparison in its JSON form, see ``detlab/schemas/comparison.json``."""
+        return {
+            "schema": SCHEMA,
+            "verdict": self.verdict,
+            "evidence": self.evidence.name.lower(),
+            "complete": self.complete,
+            "coverage": self.coverage,
+            "first": self.first.to_dicts(),
+            "first_origin": self.first_origin.to_dicts(),
+            "findings": [finding.to_json() for finding in self.roots],
+            "structure": self.structure.to_json(),
+            "ignored": self.ignored,
+            "problems": [{"where": where, "what": what} for where, what in self.problems],
+        }
+
+    @property
+    def coverage(self) -> dict[str, Any]:
+        """What was looked at: ranks, steps, events, and the places that were not."""
+        return {
+            "ranks": len(self.ranks),
+            "of_ranks": self.a.manifest.world_size,
+            "steps": list(self.steps),
+            "events": self.num_calls,
+            "without_evidence": self.num_without_evidence,
+            "untraced": [str(place) for place in self.untraced],
+        }
+
+    def __repr__(self) -> str:
+        from detlab.comparison.text import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
+
+
+def _calls(places: list[tuple[RankComparison, int]]) -> pl.DataFrame:
+    return pl.DataFrame([call_row(rank, position) for rank, position in places], SITE_COLUMNS)
+
+
+def _set_aside(ranks: tuple[RankComparison, ...]) -> list[dict[str, Any]]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for rank in ranks:
+        positions = np.flatnonzero(rank.masks & Mask.SET_ASIDE)
+        flags = rank.events(positions, ("flags",))["flags"] if len(positions) else np.empty(0, np.uint16)
+        rest = np.ones(len(positions), bool)
+        for kind, flag, why in _ASIDE:
+            has = rest & ((flags & np.uint16(flag)) != 0)
+            counts[kind, why] += int(has.sum())
+            rest &= ~has
+        counts["structure_note", "a view or a recomputation that only one run makes"] += int(rest.sum())
+    return [{"kind": kind, "count": n, "why": why} for (kind, why), n in counts.items() if n]

@@ -1,0 +1,80 @@
+"""Differences between the programs rather than the numbers: extra, missing and reordered calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from detlab.comparison.places import call_row
+from detlab.comparison.ranks import RankComparison
+from detlab.schema import Flag, Mask, Phase, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """How the programs differ, counted over all ranks.
+
+    Attributes
+    ----------
+    only_a, only_b
+        Calls of one run only, all of them.
+    reordered
+        Calls that both runs make, in another order.
+    recomputed
+        Calls of one run only that belong to a recomputation.
+    details
+        The first few, as rows of `detlab.comparison.places.SITE_COLUMNS`.
+    """
+
+    only_a: int
+    only_b: int
+    reordered: int
+    recomputed: int
+    details: tuple[dict[str, Any], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the structure as the JSON form has it."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"details": list(self.details)}
+
+
+_ONE_SIDED = (Verdict.ONLY_A, Verdict.ONLY_B)
+
+
+def set_notes_aside(rank: RankComparison) -> RankComparison:
+    """Set aside calls of one run only that compute nothing new: views, and recomputation."""
+    positions = np.flatnonzero(np.isin(rank.verdicts, _ONE_SIDED))
+    if not len(positions):
+        return rank
+    events = rank.events(positions, ("flags", "phase"))
+    note = ((events["flags"] & np.uint16(Flag.VIEW)) != 0) | (events["phase"] == Phase.RECOMPUTE)
+    masks = rank.masks.copy()
+    masks[positions[note]] = Mask.SET_ASIDE
+    return replace(rank, masks=masks)
+
+
+def structure_of(ranks: tuple[RankComparison, ...], num_details: int = 20) -> Structure:
+    """Count what only one run does and what both do in another order."""
+    counts = dict.fromkeys(_ONE_SIDED, 0)
+    recomputed = 0
+    details: list[dict[str, Any]] = []
+    for rank in ranks:
+        for verdict in _ONE_SIDED:
+            counts[verdict] += int((rank.verdicts == verdict).sum())
+        positions = np.flatnonzero(np.isin(rank.verdicts, _ONE_SIDED))
+        if len(positions):
+            recomputed += int((rank.events(positions, ("phase",))["phase"] == Phase.RECOMPUTE).sum())
+        room = num_details - len(details)
+        details += [call_row(rank, int(position)) for position in positions[:room]]
+    reordered = sum(_num_reordered(rank) for rank in ranks)
+    return Structure(counts[Verdict.ONLY_A], counts[Verdict.ONLY_B], reordered, recomputed, tuple(details))
+
+
+def _num_reordered(rank: RankComparison) -> int:
+    """Count the calls of run b that stand before a call that run a makes earlier."""
+    paired = rank.blocks[(rank.blocks["a"] >= 0) & (rank.blocks["b"] >= 0)]
+    if not len(paired):
+        return 0
+    latest = np.maximum.accumulate(paired["b"])
+    return int(paired["num_rows"][paired["b"] < latest].sum())

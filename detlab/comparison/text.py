@@ -1,0 +1,97 @@
+"""The comparison as one screen of text: the verdict first, what it rests on, what to do next."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from detlab.comparison.findings import Finding
+from detlab.run import spans
+from detlab.schema import Evidence, Verdict
+
+if TYPE_CHECKING:
+    from detlab.comparison.result import Comparison
+
+_WIDTH = 100
+_MAX_FINDINGS = 5
+
+PROVES = {
+    Evidence.EXACT: "exact: a digest over every byte",
+    Evidence.PARTIAL: "partial: a digest over a sample of the bytes",
+    Evidence.SCREEN: "screen: a digest that misses permutations or pairs",
+    Evidence.STATISTIC: "statistic: norms or sums, which prove little either way",
+    Evidence.PRINTED: "printed: rounded numbers",
+    Evidence.STRUCTURE: "structure: only what was called, no values",
+    Evidence.NONE: "none: no output was recorded",
+}
+"""What equality means at each level of evidence."""
+
+
+def summary(cmp: Comparison) -> str:
+    """Write the comparison on one screen."""
+    lines = [headline(cmp), ""]
+    for finding in cmp.roots[:_MAX_FINDINGS]:
+        lines += [*finding_lines(finding), ""]
+    if len(cmp.roots) > _MAX_FINDINGS:
+        lines += [f"… and {len(cmp.roots) - _MAX_FINDINGS} more findings: see .findings", ""]
+    lines += [coverage_line(cmp), counts_line(cmp)]
+    lines += [f"set aside: {item['count']:,} {item['kind']} ({item['why']})" for item in cmp.ignored]
+    lines += [f"problem: {where}: {what}" for where, what in cmp.problems]
+    return "\n".join(fill(line, _WIDTH, subsequent_indent="    ") for line in lines)
+
+
+def headline(cmp: Comparison) -> str:
+    """Say the verdict in one sentence that can be pasted into a chat."""
+    names = f"{cmp.a.label} and {cmp.b.label}"
+    if cmp.verdict == "match":
+        return f"MATCH: nothing differs between {names} in what both recorded."
+    if cmp.verdict == "incomplete":
+        return f"INCOMPLETE: nothing differs between {names}, but not all of it could be compared."
+    if not cmp.roots:
+        return f"DIVERGED: {names} differ."
+    finding = cmp.roots[0]
+    more = f"; {len(cmp.roots) - 1} more findings" if len(cmp.roots) > 1 else ""
+    return (
+        f"DIVERGED: {finding.finding_class}: {finding.op} in {_scopes(finding)} ({finding.phase}), on "
+        f"{len(finding.ranks)} of {finding.of_ranks} ranks, since step {finding.steps[0]}{more}."
+    )
+
+
+def _scopes(finding: Finding) -> str:
+    shown = [scope or "no module" for scope in finding.scopes]
+    return shown[0] if len(shown) == 1 else f"{shown[0]} and {len(shown) - 1} more scopes"
+
+
+def finding_lines(finding: Finding) -> list[str]:
+    """Write one finding: what, where, how strong, why, next."""
+    axis = ""
+    if finding.axis and finding.chance is not None and finding.axis != "all":
+        axis = f" (all of {finding.axis}; {finding.chance:.0%} of such rank sets fit some axis by chance)"
+    lines = [
+        f"{finding.finding_class}: {finding.op} in {_scopes(finding)}, {finding.phase}",
+        f"  origin on ranks {spans(list(finding.ranks))}{axis}; "
+        f"receivers: ranks {spans(list(finding.receivers))}; steps {spans(list(finding.steps))}",
+        f"  at {finding.num_sites} calls, first {finding.sites[0]}",
+        f"  {finding.matched_before:,} calls before it match; {finding.untested_after:,} after it have "
+        f"differing inputs: untested, not exonerated. Evidence: {finding.evidence}",
+        f"  why: {finding.why}",
+        f"  next: {finding.next}",
+    ]
+    return lines
+
+
+def coverage_line(cmp: Comparison) -> str:
+    """Say what was looked at, and with what evidence."""
+    untraced = f", {len(cmp.untraced)} places traced in one run only" if cmp.untraced else ""
+    return (
+        f"compared {len(cmp.ranks)} of {cmp.a.manifest.world_size} ranks, steps {spans(list(cmp.steps))}, "
+        f"{cmp.num_calls:,} calls, {cmp.num_without_evidence:,} of them without output evidence{untraced}. "
+        f"Evidence: {PROVES[cmp.evidence]}"
+    )
+
+
+def counts_line(cmp: Comparison) -> str:
+    """Count the calls by verdict."""
+    parts = [f"{cmp.counts[verdict]:,} {verdict.name.lower()}" for verdict in Verdict if cmp.counts[verdict]]
+    reordered = f", {cmp.structure.reordered:,} reordered" if cmp.structure.reordered else ""
+    return f"calls: {', '.join(parts) or 'none'}{reordered}"

@@ -1,0 +1,54 @@
+"""Readers: any known format becomes a `Run`; one file and one line here for each format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from detlab.errors import TraceError
+from detlab.readers import native
+from detlab.run import Run
+
+__all__ = ["load_run"]
+
+
+class Format(NamedTuple):
+    """A format: whether a path looks like it, and how it is read."""
+
+    matches: Callable[[Path], bool]
+    load: Callable[[Path, str], Run]
+
+
+FORMATS: Final[dict[str, Format]] = {
+    "detlab trace (rank*.header.json)": Format(native.matches, native.load),
+}
+"""Every known format by the words that describe it, in the order in which they are tried."""
+
+
+def load_run(path: str | PathLike[str], *, label: str | None = None) -> Run:
+    """Load one run from a folder or file of any known format.
+
+    Parameters
+    ----------
+    path
+        Where the run was recorded.
+    label
+        Name of the run for people; by default what the run calls itself.
+
+    Raises
+    ------
+    TraceError
+        There is nothing there, or nothing that any reader knows.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise TraceError(f"{place} does not exist.", "give the folder that the recorder wrote into")
+    for known in FORMATS.values():
+        if known.matches(place):
+            return known.load(place, label or "")
+    raise TraceError(
+        f"{place} holds no trace that detlab knows ({'; '.join(FORMATS)}).",
+        "give the folder that the recorder wrote into, not the one above or below it",
+    )

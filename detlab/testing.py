@@ -1,0 +1,206 @@
+"""Small synthetic runs in the neutral notation of tests: a list of calls per rank, with one planted thing.
+
+A call's digests are given as short words ("x", "y"), so that a test reads as the story that it tells:
+
+>>> run = make_run({0: [Call("aten.mm.default", inputs=["w", "x"], outputs=["y"])]})
+>>> run
+Run('synthetic': 1 of 1 ranks, steps 1, 1 events)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
+
+from detlab.digest import ALGORITHM, fold, signature
+from detlab.schema import (
+    DETAIL_DTYPE,
+    EVENT_DTYPE,
+    Callee,
+    Coordinate,
+    Evidence,
+    Flag,
+    Kind,
+    Meta,
+    Phase,
+    Side,
+    TensorMeta,
+    pack_evidence,
+)
+from detlab.store import (
+    Manifest,
+    NameTables,
+    RankHeader,
+    RankTrace,
+    TraceWriter,
+    memory_trace,
+    write_manifest,
+)
+
+from detlab.run import Run  # isort: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One event of a synthetic run; words stand for the bits of tensors.
+
+    Attributes
+    ----------
+    op, scope, group
+        What was called and where.
+    inputs, outputs
+        One word per tensor: equal words are equal bits. None: a tensor without evidence.
+    scalars
+        Scalar arguments, folded into the inputs.
+    shape
+        Shape of every tensor of the call.
+    """
+
+    op: str
+    scope: str = ""
+    inputs: Sequence[str | None] = ()
+    outputs: Sequence[str | None] = ()
+    scalars: Sequence[object] = ()
+    step: int = 1
+    microbatch: int = 0
+    phase: Phase = Phase.FORWARD
+    kind: Kind = Kind.OP
+    group: str = ""
+    flags: int = 0
+    evidence: Evidence = Evidence.EXACT
+    shape: tuple[int, ...] = (4,)
+    dtype: str = "float32"
+    algorithm: str = ALGORITHM
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+def word_digest(word: str) -> int:
+    """Give the digest that stands for the bits named by a word."""
+    return int(xxh3_64_intdigest(word.encode()))
+
+
+def make_run(
+    calls: Mapping[int, Sequence[Call]],
+    *,
+    label: str = "synthetic",
+    coordinates: Mapping[int, Coordinate] | None = None,
+    groups: Mapping[str, Sequence[int]] | None = None,
+    layout: Mapping[str, int] | None = None,
+    world_size: int | None = None,
+) -> Run:
+    """Make a run in memory from a list of calls per global rank.
+
+    Parameters
+    ----------
+    calls
+        For each rank its calls in the order of completion.
+    coordinates
+        Place of each rank; by default rank *r* is at ``dp=r``.
+    groups
+        For each communicator label its members, the same on every rank that belongs to it.
+    layout, world_size
+        What the manifest says; by default one data-parallel axis over the ranks given.
+    """
+    manifest = Manifest(label, world_size or len(calls), dict(layout or {"dp": len(calls)}))
+    ranks = []
+    for rank, rows in sorted(calls.items()):
+        header = _header(rank, coordinates, groups)
+        names = NameTables()
+        events, details = make_rows(rows, names)
+        ranks.append(memory_trace(header, names, events, details))
+    empty = pl.DataFrame(schema={"step": pl.Int64, "rank": pl.Int64, "name": pl.String, "value": pl.Float64})
+    return Run(label, "memory", manifest, tuple(ranks), empty)
+
+
+def _header(
+    rank: int, coordinates: Mapping[int, Coordinate] | None, groups: Mapping[str, Sequence[int]] | None
+) -> RankHeader:
+    place = coordinates[rank] if coordinates else Coordinate(dp=rank)
+    mine = {label: tuple(members) for label, members in (groups or {}).items() if rank in members}
+    return RankHeader(rank, place, mine, algorithm=ALGORITHM)
+
+
+def make_rows(calls: Sequence[Call], names: NameTables) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    """Turn calls into event rows and detail rows, interning their names."""
+    events = np.zeros(len(calls), EVENT_DTYPE)
+    details: list[tuple[object, ...]] = []
+    seen: dict[tuple[object, ...], int] = {}
+    for seq, (row, call) in enumerate(zip(events, calls, strict=True)):
+        callee = names.callee_id(Callee(call.scope, call.op, call.group))
+        key = (call.step, call.microbatch, call.phase, callee)
+        row["callee"], row["meta"] = callee, names.meta_id(_meta(call))
+        row["seq"], row["call"] = seq, seen.get(key, 0)
+        row["step"], row["microbatch"] = call.step, call.microbatch
+        row["phase"], row["kind"], row["flags"] = call.phase, call.kind, call.flags
+        row["n_in"], row["n_out"] = len(call.inputs), len(call.outputs)
+        row["in_digest"] = _fold(call, call.inputs, call.scalars)
+        row["out_digest"] = _fold(call, call.outputs, ())
+        row["evidence"] = pack_evidence(_level(call, call.inputs), _level(call, call.outputs or [None]))
+        seen[key] = int(row["call"]) + 1
+        details += _detail_rows(seq, call)
+    rows = np.array(details, DETAIL_DTYPE) if details else np.empty(0, DETAIL_DTYPE)
+    return events, rows
+
+
+def _meta(call: Call) -> Meta:
+    tensor = TensorMeta(call.dtype, call.shape, _row_major(call.shape))
+    attributes = tuple(sorted(call.attributes.items()))
+    return Meta((tensor,) * len(call.inputs), (tensor,) * len(call.outputs), call.algorithm, attributes)
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape)))
+
+
+def _fold(call: Call, words: Sequence[str | None], scalars: Sequence[object]) -> int:
+    sign = signature(call.dtype, call.shape)
+    return fold(((word_digest(word), sign) for word in words if word is not None), scalars)
+
+
+def _level(call: Call, words: Sequence[str | None]) -> Evidence:
+    return Evidence.NONE if any(word is None for word in words) else call.evidence
+
+
+def _detail_rows(seq: int, call: Call) -> list[tuple[object, ...]]:
+    sides = ((Side.INPUT, call.inputs), (Side.OUTPUT, call.outputs))
+    rows: list[tuple[object, ...]] = [
+        (seq, side, index, word_digest(word), word_digest("storage " + word), 0, 4, 0, 0.0, 0.0, 0, 0)
+        for side, words in sides
+        for index, word in enumerate(words)
+        if word is not None
+    ]
+    if call.scalars:
+        rows.append((seq, Side.SCALARS, 0, fold((), call.scalars), 0, 0, 0, 0, 0.0, 0.0, 0, 0))
+    return rows
+
+
+def save_run(run: Run, folder: Path, *, compress: bool = False) -> Path:
+    """Write a synthetic run as the recorder would, and give the folder back."""
+    write_manifest(folder, run.manifest)
+    for trace in run.ranks:
+        writer = TraceWriter(folder, trace.header, compress=compress)
+        for callee in trace.names.callees:
+            writer.names.callee_id(callee)
+        for meta in trace.names.metas:
+            writer.names.meta_id(meta)
+        writer.append(_rows(trace, EVENT_DTYPE), _rows(trace, DETAIL_DTYPE))
+        writer.close()
+    return folder
+
+
+def _rows(trace: RankTrace, dtype: np.dtype[np.void]) -> NDArray[np.void]:
+    batches = trace.events if dtype is EVENT_DTYPE else trace.details
+    parts = [np.empty(0, dtype)]
+    for number in range(len(batches)):
+        columns = batches.read(number, dtype.names or ())
+        part = np.empty(len(columns["seq"]), dtype)
+        for name in dtype.names or ():
+            part[name] = columns[name]
+        parts.append(part)
+    return np.concatenate(parts)
