@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final
 
 ENV_PREFIXES: Final = ("CUBLAS_WORKSPACE_CONFIG", "NVTE_", "NCCL_", "OMP_", "MKL_")
 """Environment variables that reach kernels begin with one of these."""
@@ -30,7 +30,7 @@ STATE_FIELDS: Final[dict[str, type]] = {
 _PACKAGES: Final = ("torch", "megatron-core", "transformer-engine", "triton")
 
 
-def torch_state(device: str = "cpu") -> dict[str, object]:
+def torch_state(device: str = "cpu") -> dict[str, Any]:
     """Read the state of this process.
 
     Parameters

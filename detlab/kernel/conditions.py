@@ -1,0 +1,123 @@
+"""The condition of a replay: device, threads and flags, set for the trials and put back after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from detlab.capture import Capture
+from detlab.capture.state import torch_state
+from detlab.errors import CaptureError, InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What is held constant over the trials."""
+
+    device: str
+    threads: int
+    deterministic: bool
+    warn_only: bool
+    fill_uninitialized_memory: bool
+    float32_matmul_precision: str
+
+    @property
+    def name(self) -> str:
+        """Say it in a few words, for example ``4 threads, use_deterministic_algorithms``."""
+        place = (
+            f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+            if self.device == "cpu"
+            else self.device
+        )
+        return place + (", use_deterministic_algorithms" if self.deterministic else "")
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Set threads and flags; put back these and the default generators, also after an error."""
+        before = _current()
+        devices = [torch.device(self.device)] if self.device != "cpu" else []
+        try:
+            with torch.random.fork_rng(devices=devices):
+                self._set()
+                yield
+        finally:
+            before._set()
+
+    def _set(self) -> None:
+        torch.set_num_threads(self.threads)
+        torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
+        torch.utils.deterministic.fill_uninitialized_memory = self.fill_uninitialized_memory  # type: ignore[attr-defined]
+        torch.set_float32_matmul_precision(self.float32_matmul_precision)
+
+
+def condition_for(
+    capture: Capture,
+    *,
+    threads: int | None = None,
+    deterministic: bool | None = None,
+    device: str | None = None,
+) -> Condition:
+    """Give the condition of training, changed only where the user says so.
+
+    Raises
+    ------
+    CaptureError
+        The capture's device is not on this machine and the user named no other.
+    InputError
+        Fewer than one thread.
+    """
+    state = capture.state
+    if threads is not None and threads < 1:
+        raise InputError(f"{threads} threads cannot run anything.", "say threads=1 or more")
+    return Condition(
+        device=_present(device or capture.device, capture),
+        threads=threads or max(state["threads"], 1),
+        deterministic=state["deterministic"] if deterministic is None else deterministic,
+        warn_only=state["deterministic_warn_only"] and deterministic is None,
+        fill_uninitialized_memory=state["fill_uninitialized_memory"],
+        float32_matmul_precision=state["float32_matmul_precision"],
+    )
+
+
+def changes_since_training(capture: Capture, condition: Condition) -> list[str]:
+    """Say in what this replay differs from the call that training made, one sentence each."""
+    there, here = capture.state, torch_state(condition.device)
+    found = []
+    if condition.device != capture.device:
+        found.append(f"training called it on {capture.device}, this replay on {condition.device}")
+    for name in ("cpu_capability", "device_name", "mkldnn", "cudnn_benchmark", "cudnn_deterministic"):
+        if there[name] != here[name]:
+            found.append(f"{name} was {there[name]} in training and is {here[name]} here")
+    for name, what in (("versions", "version"), ("env", "environment variable")):
+        for key in sorted(there[name].keys() | here[name].keys()):
+            was, is_ = there[name].get(key), here[name].get(key)
+            if was != is_:
+                found.append(f"{what} {key} was {was} in training and is {is_} here")
+    return found
+
+
+def _current() -> Condition:
+    state = torch_state()
+    return Condition(
+        device="cpu",
+        threads=state["threads"],
+        deterministic=state["deterministic"],
+        warn_only=state["deterministic_warn_only"],
+        fill_uninitialized_memory=state["fill_uninitialized_memory"],
+        float32_matmul_precision=state["float32_matmul_precision"],
+    )
+
+
+def _present(device: str, capture: Capture) -> str:
+    """Give the device if this machine has it."""
+    kind, _, index = device.partition(":")
+    has_cuda = kind == "cuda" and torch.cuda.is_available() and int(index or 0) < torch.cuda.device_count()
+    if device == "cpu" or has_cuda:
+        return device
+    raise CaptureError(
+        f"{capture.path} was captured on {capture.device}, and this machine has no {device}.",
+        'replay it on a machine that has one, or say replay(capture, device="cpu") to try another kernel',
+    )

@@ -1,0 +1,128 @@
+"""Make a captured call again and again from the same bits, and report what it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import torch
+
+from detlab.capture import Capture
+from detlab.errors import InputError
+from detlab.kernel.conditions import Condition, changes_since_training, condition_for
+from detlab.kernel.differences import OutputResult, OutputWatch
+from detlab.kernel.ops import find_op, gives_fresh_memory
+from detlab.kernel.power import what_hides_a_race
+from detlab.kernel.report import ReplayClass, ReplayReport
+from detlab.kernel.restore import RestoredCall
+from detlab.kernel.statistics import summarize
+
+
+def replay(
+    capture: Capture,
+    *,
+    trials: int = 60,
+    threads: int | None = None,
+    deterministic: bool | None = None,
+    device: str | None = None,
+    allow: Collection[str] = (),
+    progress: Callable[[int, int], object] | None = None,
+) -> ReplayReport:
+    """Make a captured call many times under one condition and count the different results.
+
+    Every trial starts from the captured bytes of every argument and the captured state of every generator.
+    All outputs and all mutated arguments are hashed. Stopping it (KeyboardInterrupt) keeps the trials so far.
+
+    Parameters
+    ----------
+    trials
+        How often the call is made, 1 or more.
+    threads, deterministic
+        Number of CPU threads, and ``torch.use_deterministic_algorithms``; None: as in training. Both are put
+        back afterwards, also after an error.
+    device
+        Where to run, when it cannot or shall not be the device of the capture.
+    allow
+        Namespaces of ops, beside torch's own, that may run.
+    progress
+        Called after every trial with the number of trials made and asked for.
+
+    Raises
+    ------
+    CaptureError
+        The call must not, or cannot, be made here; or its inputs do not hash to the captured digests.
+    InputError
+        Fewer than one trial or thread.
+    """
+    if trials < 1:
+        raise InputError(f"{trials} trials show nothing.", "say trials=1 or more")
+    func = find_op(capture, allow)
+    condition = condition_for(capture, threads=threads, deterministic=deterministic, device=device)
+    with condition.applied():
+        call = RestoredCall(capture, func, condition.device)
+        made = _Trials(call)
+        try:
+            while len(made.results) < trials:
+                made.make_one()
+                if progress is not None:
+                    progress(len(made.results), trials)
+        except KeyboardInterrupt:
+            made.problems.append(f"stopped by the user after {len(made.results)} of {trials} trials")
+        return _report(capture, condition, call, made)
+
+
+class _Trials:
+    """The trials so far: the digests of every result, and each output measured against its first."""
+
+    def __init__(self, call: RestoredCall) -> None:
+        self.results: list[tuple[int, ...]] = []
+        self.problems: list[str] = []
+        self._call = call
+        self._watches: list[OutputWatch] = []
+
+    def make_one(self) -> None:
+        """Make one trial; a result that was seen before is only counted."""
+        outputs = self._run()
+        if not self._watches:
+            if names := self._call.adopt_silent_writes():
+                self.problems.append(
+                    f"the call changes {', '.join(names)} though its schema says that it only reads"
+                )
+                outputs = self._run()
+            self._watches = [OutputWatch(output) for output in outputs]
+        self.results.append(tuple(w.add(output) for w, output in zip(self._watches, outputs, strict=True)))
+
+    def outputs(self) -> tuple[OutputResult, ...]:
+        """Sum up each output."""
+        return tuple(watch.result(index) for index, watch in enumerate(self._watches))
+
+    def _run(self) -> list[torch.Tensor]:
+        self._call.reset()
+        return self._call.run()
+
+
+def _report(capture: Capture, condition: Condition, call: RestoredCall, made: _Trials) -> ReplayReport:
+    problems = changes_since_training(capture, condition) + made.problems
+    if changed := call.adopt_silent_writes():
+        problems.append(f"a trial changed {', '.join(changed)}, so that the next one began from other bits")
+    outcome = ReplayClass.INVALID if changed else _classify(capture, made.results)
+    if outcome is ReplayClass.NOT_SEEN:
+        problems += what_hides_a_race(capture, call, len(made.results))
+    num_traced = len(capture.output_digests)
+    seen = {result[:num_traced] for result in made.results}
+    return ReplayReport(
+        op=capture.op,
+        site=capture.site,
+        outcome=outcome,
+        conditions=(summarize(condition.name, made.results),) if made.results else (),
+        outputs=made.outputs(),
+        traced_output_seen=capture.output_digests in seen if num_traced and seen else None,
+        problems=tuple(problems),
+    )
+
+
+def _classify(capture: Capture, results: list[tuple[int, ...]]) -> ReplayClass:
+    if not results:
+        return ReplayClass.INVALID
+    if len(set(results)) == 1:
+        return ReplayClass.NOT_SEEN
+    return ReplayClass.UNINITIALISED if gives_fresh_memory(capture.op) else ReplayClass.RACE

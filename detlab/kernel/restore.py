@@ -1,0 +1,192 @@
+"""A captured call made whole again: its tensors, storages and generators, as they were before it."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+
+from detlab.capture import Capture
+from detlab.capture.save import tensor_digests
+from detlab.capture.saver import blob_path, num_bytes_spanned
+from detlab.capture.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value, leaves
+from detlab.digest import tensor_digest
+from detlab.errors import CaptureError
+from detlab.kernel.ops import writes
+
+_COPY_HINT: Final = "copy the capture's folder again, whole, or take the capture again"
+
+
+class RestoredCall:
+    """The op and its arguments, ready to be run any number of times from the same bits.
+
+    Parameters
+    ----------
+    func
+        The op, see `detlab.kernel.ops.find_op`.
+    device
+        Where the call runs; what was on the capture's device goes there, everything else stays where it was.
+
+    Raises
+    ------
+    CaptureError
+        A value cannot be restored, or the restored inputs do not hash to the captured digests.
+    """
+
+    def __init__(self, capture: Capture, func: torch._ops.OpOverload, device: str) -> None:
+        self._capture = capture
+        self._func = func
+        self._device = device
+        self._written = {argument.name for argument in func._schema.arguments if writes(argument)}
+        self._storages = [self._storage(spec) for spec in capture.storages]
+        self._pristine: dict[int, torch.UntypedStorage] = {}
+        self._keep_pristine()
+        try:
+            self.reset()
+            found = tensor_digests(self.tensors)
+        except (RuntimeError, TypeError, AttributeError) as error:
+            finding = f"The arguments of {capture.path} cannot be restored: {error}"
+            raise CaptureError(finding, _COPY_HINT) from error
+        if found != capture.input_digests:
+            raise CaptureError(f"{capture.path} does not restore to its captured digests.", _COPY_HINT)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors among the arguments, in order."""
+        return [tensor for _, _, tensor in self._tensors()]
+
+    def reset(self) -> None:
+        """Put back every storage that the call mutates, every generator, and the tensors themselves.
+
+        The tensors are built anew because an op may change shape or strides in place.
+        """
+        for index, pristine in self._pristine.items():
+            if self._storages[index].nbytes() != pristine.nbytes():
+                self._storages[index].resize_(pristine.nbytes())
+            self._storages[index].copy_(pristine)
+        self._arguments = {name: self._value(value) for name, value in self._capture.arguments}
+        for spec in self._capture.generators:
+            self._default_generator(spec).set_state(self._state(spec))
+
+    def run(self) -> list[torch.Tensor]:
+        """Make the call; give its outputs, then its mutated arguments, each object once.
+
+        Raises
+        ------
+        CaptureError
+            The op raised an error.
+        """
+        try:
+            with torch.no_grad():
+                returned = self._func(**self._arguments)
+        except Exception as error:
+            raise CaptureError(
+                f"{self._capture.op} raised {type(error).__name__}: {error}",
+                "replay under the conditions of training: its device, its flags, its version of torch",
+            ) from error
+        found = [_as_tensor(leaf) for leaf in leaves(returned) if leaf is not None]
+        found += [tensor for name, _, tensor in self._tensors() if name in self._written]
+        return list({id(tensor): tensor for tensor in found}.values())
+
+    def adopt_silent_writes(self) -> list[str]:
+        """Look for arguments that the last run changed though the schema says that it only reads them.
+
+        From here on they are reset before and returned after every run, as declared ones are.
+
+        Returns
+        -------
+        The names of these arguments.
+        """
+        pairs = zip(self._tensors(), self._capture.input_digests, strict=True)
+        names = [
+            name
+            for (name, spec, tensor), digest in pairs
+            if spec.storage not in self._pristine and tensor_digest(tensor) != digest
+        ]
+        self._written.update(names)
+        self._keep_pristine()
+        return names
+
+    def _keep_pristine(self) -> None:
+        for name, value in self._capture.arguments:
+            for spec in leaves(value):
+                if (
+                    name in self._written
+                    and isinstance(spec, TensorSpec)
+                    and spec.storage not in self._pristine
+                ):
+                    self._pristine[spec.storage] = self._storage(self._capture.storages[spec.storage])
+
+    def _tensors(self) -> Iterator[tuple[str, TensorSpec, torch.Tensor]]:
+        for name, value in self._capture.arguments:
+            pairs = zip(leaves(value), leaves(self._arguments[name]), strict=True)
+            for spec, tensor in pairs:
+                if isinstance(spec, TensorSpec) and isinstance(tensor, torch.Tensor):
+                    yield name, spec, tensor
+
+    def _storage(self, spec: StorageSpec) -> torch.UntypedStorage:
+        path = blob_path(self._capture.path, spec.blob)
+        storage = torch.UntypedStorage(spec.num_bytes)  # type: ignore[no-untyped-call]
+        try:
+            with path.open("rb") as file:
+                file.readinto((ctypes.c_char * spec.num_bytes).from_address(storage.data_ptr()))
+        except OSError as error:
+            raise CaptureError(f"{path} cannot be read: {error.strerror}.", _COPY_HINT) from error
+        device = self._place(spec.device)
+        if device == "cpu":
+            return storage
+        there = torch.UntypedStorage(spec.num_bytes, device=device)  # type: ignore[no-untyped-call]
+        return there.copy_(storage)
+
+    def _place(self, device: str) -> str:
+        return self._device if device == self._capture.device else device
+
+    def _value(self, value: Value) -> object:
+        match value:
+            case TensorSpec():
+                return self._tensor(value)
+            case GeneratorSpec():
+                return torch.Generator(value.device).set_state(self._state(value))
+            case TorchName("device", name):
+                return torch.device(self._place(name))
+            case TorchName(kind, name):
+                return _torch_object(kind, name)
+            case list() | tuple():
+                items = [self._value(item) for item in value]
+                return items if isinstance(value, list) else tuple(items)
+        return value
+
+    def _tensor(self, spec: TensorSpec) -> torch.Tensor:
+        storage, dtype = self._storages[spec.storage], _torch_object("dtype", spec.dtype)
+        if num_bytes_spanned(spec.shape, spec.stride, spec.offset, dtype.itemsize) > storage.nbytes():
+            raise TypeError(f"a {spec.dtype} tensor of shape {spec.shape} is larger than its storage")
+        with warnings.catch_warnings(action="ignore"):  # torch warns of complex32 as if we had chosen it
+            empty = torch.empty(0, dtype=dtype, device=storage.device)
+        tensor = empty.set_(storage, spec.offset, spec.shape, spec.stride)
+        if spec.conj:
+            tensor = tensor.conj()
+        return torch._neg_view(tensor) if spec.neg else tensor
+
+    def _state(self, spec: GeneratorSpec) -> torch.Tensor:
+        if self._place(spec.device) != spec.device:
+            raise TypeError(f"it draws from a generator on {spec.device}, whose state cannot move to another")
+        return torch.empty(0, dtype=torch.uint8).set_(self._storages[spec.state])
+
+    def _default_generator(self, spec: GeneratorSpec) -> torch.Generator:
+        if spec.device == "cpu":
+            return torch.default_generator
+        return torch.cuda.default_generators[torch.device(spec.device).index]
+
+
+def _torch_object(kind: str, name: str) -> Any:
+    found = getattr(torch, name, None)
+    if not isinstance(found, getattr(torch, kind)):
+        raise TypeError(f"torch has no {kind} {name!r}")
+    return found
+
+
+def _as_tensor(leaf: object) -> torch.Tensor:
+    return leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
