@@ -1,0 +1,271 @@
+"""See every op that runs and write its event: inputs hashed before the call, outputs after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch._C._distributed_c10d import ProcessGroup, Work
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from detlab.record.arguments import (
+    Arguments,
+    Plan,
+    first_of,
+    plan_of,
+    sort_arguments,
+    tensors_in,
+)
+from detlab.record.call_sites import call_site
+from detlab.record.captures import CaptureChooser
+from detlab.record.collectives import Collectives
+from detlab.record.communicators import (
+    Communicators,
+    attributes_of,
+    group_of,
+    is_work,
+    plan_for_member,
+)
+from detlab.record.events import Call, EventLog
+from detlab.record.geometry import place_of
+from detlab.record.memory import UnsettledMemory
+from detlab.record.scopes import Scopes
+from detlab.record.sides import Fingerprint, Fingerprinter, Known
+from detlab.schema import Evidence, Flag, Kind, Side
+
+_NO_TORCH_FUNCTION: Final = torch._C.DisableTorchFunction
+_NO_DISPATCH_MODES: Final = torch._C._DisableTorchDispatch
+_PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
+_WAIT: Final = "_c10d_functional.wait_tensor.default"
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What is written of each call."""
+
+    inputs: bool = True
+    views: bool = True
+    details: bool = True
+    stats: bool = False
+
+
+class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The mode that is entered while a recorded step runs.
+
+    Parameters
+    ----------
+    log, scopes, communicators
+        Where events go, where in the model they are, and how groups are named.
+    choices, captures
+        What is written, and which calls are saved whole.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(
+        self,
+        log: EventLog,
+        scopes: Scopes,
+        communicators: Communicators,
+        choices: Choices,
+        captures: CaptureChooser,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._log, self._scopes, self._communicators = log, scopes, communicators
+        self._choices, self._captures = choices, captures
+        self.is_on = False
+        self.memory = UnsettledMemory()
+        self._look = Fingerprinter(self.memory, details=choices.details, stats=choices.stats)
+        self.collectives = Collectives(self._complete, self._give_up)
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Stay out of torch.compile's way: any other mode makes compiled functions run eagerly for good."""
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run one op and record it; a subclass unwraps itself first, so that its plain ops are recorded."""
+        kwargs = kwargs or {}
+        if types and not _PLAIN.issuperset(types):
+            return NotImplemented
+        if not self.is_on or not isinstance(func, OpOverload) or func.namespace == "profiler":
+            return func(*args, **kwargs)
+        with _NO_TORCH_FUNCTION():
+            plan = plan_of(func)
+            if plan.kind is Kind.COLLECTIVE:
+                return self._run_collective(plan, func, args, kwargs)
+            if plan.is_view and not self._choices.views:
+                return func(*args, **kwargs)
+            return self._run(plan, func, args, kwargs)
+
+    def _run(self, plan: Plan, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        call = self._begin(plan)
+        known: Known = {}
+        given = sort_arguments(plan, args, kwargs)
+        call.inputs = self._inputs(call, plan, given, kwargs, known)
+        capture = self._captures.begin(self._log, call, func, args, kwargs)
+        size_before = _storage_size(args[0]) if plan.grows else 0
+        result = func(*args, **kwargs)
+        outputs = _written(result, given)
+        self._settle(plan, outputs, size_before)
+        found = self._look.look(
+            outputs,
+            call.seq,
+            Side.OUTPUT,
+            trust=not (plan.is_view or plan.makes_fresh or plan.writes_part),
+            known=known if plan.is_view else {},
+        )
+        if capture is not None:
+            capture.complete(outputs)
+        if not outputs and plan.kind is Kind.HOST_READ:
+            numbers = result if isinstance(result, (list, tuple)) else [result]
+            self._look.add_scalars(found, numbers, call.seq, 1)
+        self._emit(call, found)
+        return result
+
+    def _begin(self, plan: Plan, group: str = "") -> Call:
+        where = self._scopes.where()
+        call = self._log.begin(where, plan.name, plan.kind, group)
+        call.call_site = where.node or call_site()
+        if plan.is_view:
+            call.flags |= Flag.VIEW
+        return call
+
+    def _inputs(
+        self,
+        call: Call,
+        plan: Plan,
+        given: Arguments,
+        kwargs: Mapping[str, Any],
+        known: Known,
+    ) -> Fingerprint:
+        if given.has_number:
+            call.flags |= Flag.HOST_SCALAR
+        if given.is_open:
+            call.flags |= Flag.OPEN_INPUTS
+        if not self._choices.inputs:
+            return self._look.note(given.reads)
+        trust = not (plan.is_view or plan.writes_part)
+        found = self._look.look(given.reads, call.seq, Side.INPUT, trust=trust, known=known)
+        self._look.add_scalars(found, given.scalars, call.seq, 0)
+        if plan.is_seeded:
+            generator = given.generator or _default_generator(given, kwargs)
+            self._look.add_generator(found, generator, call.seq)
+        return found
+
+    def _settle(self, plan: Plan, outputs: Sequence[torch.Tensor], size_before: int) -> None:
+        """Note which bytes are fresh now and which are written; a view writes nothing."""
+        if plan.makes_fresh and not _fills_fresh_memory():
+            for tensor in outputs:
+                if (place := place_of(tensor)) is not None:
+                    self.memory.mark(tensor, place, Flag.FRESH_MEMORY)
+        elif plan.grows:
+            self._mark_growth(outputs[0], size_before)
+        elif not plan.is_view and not plan.writes_part:
+            self._settle_all(outputs)
+
+    def _settle_all(self, outputs: Sequence[torch.Tensor]) -> None:
+        for tensor in outputs:
+            if (place := place_of(tensor)) is not None:
+                self.memory.settle(tensor, place)
+
+    def _mark_growth(self, tensor: torch.Tensor, size_before: int) -> None:
+        place = place_of(tensor)
+        if place is not None and place.stop > size_before:
+            grown = place._replace(start=max(place.start, size_before))
+            self.memory.mark(tensor, grown, Flag.FRESH_MEMORY)
+
+    def _emit(self, call: Call, outputs: Fingerprint) -> None:
+        inputs = call.inputs.evidence() if self._choices.inputs else Evidence.NONE
+        self._log.emit(call, inputs, outputs, outputs.evidence())
+
+    def _run_collective(
+        self, plan: Plan, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        group = group_of(plan, args, kwargs)
+        if group is None:  # a helper of the functional collectives, whose tensor is still in flight
+            result = func(*args, **kwargs)
+            if plan.name == _WAIT:
+                self.collectives.waited_for_tensor(result)
+            return result
+        plan = plan_for_member(plan, group, args)
+        call, given = self._begin_collective(plan, group, args, kwargs)
+        result = func(*args, **kwargs)
+        call.outputs = list(tensors_in(result)) if plan.is_functional_collective else given.writes
+        for tensor in call.outputs:
+            if (place := place_of(tensor)) is not None:
+                self.memory.mark(tensor, place, Flag.COPY_IN_FLIGHT)
+        if "barrier" in plan.name:
+            self._log.emit(call, Evidence.NONE, Fingerprint(), Evidence.NONE)
+        elif plan.is_functional_collective:
+            self.collectives.add_functional(call, call.outputs)
+        else:
+            handle = first_of(result, is_work)
+            work = Work.unbox(handle) if handle is not None else None
+            self.collectives.add(call, work, group.group_name)
+        return result
+
+    def _begin_collective(
+        self, plan: Plan, group: ProcessGroup, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Call, Arguments]:
+        communicator = self._communicators.find(group)
+        self._log.add_groups({communicator.label: communicator.members})
+        call = self._begin(plan, communicator.label)
+        call.attributes = attributes_of(plan, communicator.members, args, kwargs, self.collectives.reduce_op)
+        given = sort_arguments(plan, args, kwargs)
+        given.scalars += [f"{name}={text}" for name, text in call.attributes]
+        if "barrier" not in plan.name:
+            call.inputs = self._inputs(call, plan, given, kwargs, {})
+        return call, given
+
+    def _complete(self, call: Call) -> None:
+        """Hash what a collective gave, now that it is there."""
+        with _NO_TORCH_FUNCTION(), _NO_DISPATCH_MODES():
+            self._settle_all(call.outputs)
+            found = self._look.look(call.outputs, call.seq, Side.OUTPUT, trust=True, known={})
+            self._emit(call, found)
+
+    def _give_up(self, call: Call) -> None:
+        """Write a collective that nobody waited for, without any evidence of what it gave."""
+        with _NO_TORCH_FUNCTION(), _NO_DISPATCH_MODES():
+            self._settle_all(call.outputs)
+            call.flags |= Flag.NOT_WAITED_FOR
+            inputs = call.inputs.evidence() if self._choices.inputs else Evidence.NONE
+            self._log.emit(call, inputs, self._look.note(call.outputs), Evidence.NONE)
+
+
+def _written(result: object, given: Arguments) -> list[torch.Tensor]:
+    """Give what was returned, then the mutated arguments, each tensor once."""
+    outputs = {id(tensor): tensor for tensor in tensors_in(result)}
+    for tensor in given.writes:
+        outputs.setdefault(id(tensor), tensor)
+    return list(outputs.values())
+
+
+def _storage_size(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().nbytes()
+
+
+def _fills_fresh_memory() -> bool:
+    """Say whether torch itself writes to fresh memory, which a setting of it can ask for."""
+    fills: bool = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    return fills and torch.are_deterministic_algorithms_enabled()
+
+
+def _default_generator(given: Arguments, kwargs: Mapping[str, Any]) -> torch.Generator:
+    """Give the generator that a seeded op draws from when none was passed."""
+    tensors = given.reads or given.overwritten
+    device = tensors[0].device if tensors else torch.device(kwargs.get("device") or "cpu")
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return torch.cuda.default_generators[index]
+    return torch.default_generator

@@ -1,0 +1,68 @@
+"""The recipe as this rank sees it: arguments, environment, versions and flags, all fit for JSON."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Final
+
+from detlab.capture.state import torch_state
+
+_ENV_PREFIXES: Final = (
+    "CUDA_",
+    "FLASH_",
+    "MKL_",
+    "NCCL_",
+    "NVIDIA_",
+    "NVTE_",
+    "OMP_",
+    "PYTORCH_",
+    "TORCH_",
+    "CUBLAS",
+)
+
+
+def rank_recipe(arguments: Mapping[str, object], configs: Mapping[str, object]) -> dict[str, object]:
+    """Collect what this rank would be run with again.
+
+    Parameters
+    ----------
+    arguments
+        The arguments of the training script.
+    configs
+        Configuration dataclasses by name, such as ``model`` and ``optimizer``.
+
+    Returns
+    -------
+    ``state`` (flags, threads, versions), ``env``, ``arguments`` and one mapping per config.
+    """
+    state = torch_state()
+    state.pop("env")
+    env = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_ENV_PREFIXES)}
+    named = {name: plain(config) for name, config in configs.items()}
+    return {"state": state, "env": env, "arguments": plain(arguments), **named}
+
+
+def plain(value: object) -> object:
+    """Write a value as JSON can hold it: dataclasses as mappings, what it does not know as its text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else repr(value)  # JSON has no NaN or infinity
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name, None)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    return _name(value)
+
+
+def _name(value: object) -> str:
+    """Name a function or a type, and write others as text without their address in memory."""
+    name = getattr(value, "__qualname__", None)
+    if isinstance(name, str):
+        return name
+    text = str(value)
+    return type(value).__qualname__ if " at 0x" in text else text

@@ -1,0 +1,192 @@
+"""Record a training run: one context manager around the loop."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from torch import nn
+
+from detlab.errors import RecordingError
+from detlab.record.dispatch import Choices
+from detlab.record.layout import current_rank
+from detlab.record.patches import replace_attribute
+from detlab.record.selection import Selection
+from detlab.record.session import Session, Settings
+from detlab.schema import Phase
+
+_open: list[Recorder] = []
+
+
+class Recorder:
+    """Record what runs inside the ``with`` block, on the ranks and steps that are selected.
+
+    Enter it after torch.distributed and Megatron's groups are initialised, attach the model first, and
+    attach it when its configuration is complete. A rank that is not selected does nothing at all.
+
+    Parameters
+    ----------
+    folder
+        Folder of the run, one for all ranks.
+    steps, ranks
+        ``"1-3,8"``, a number, numbers, or None for all. Steps are the run's global ones.
+    label
+        Name of the run for people; the folder's name when left out.
+    start_step
+        The step that runs first; a resumed run passes its global step.
+    inputs
+        Hash inputs too. Without them no origin can be told from a receiver.
+    views
+        Write events of views.
+    details
+        Write a row per tensor beside the event.
+    stats
+        Put absmax, sum and the numbers of NaN and Inf into these rows.
+    capture
+        Ops (``"aten.index_put.default"``) or sites whose calls are saved whole.
+    capture_limit
+        How many calls each of them saves per rank.
+    compress
+        Compress the trace.
+    arguments
+        Arguments of the training script, kept in the recipe.
+
+    Examples
+    --------
+    >>> with Recorder("runs/monday", steps="1-3") as rec:  # doctest: +SKIP
+    ...     rec.attach(model, optimizer)
+    ...     train(model, optimizer)
+    """
+
+    def __init__(  # noqa: PLR0913 - one keyword for each choice reads better than an object to fill in
+        self,
+        folder: str | Path,
+        *,
+        steps: str | int | Iterable[int] | None = None,
+        ranks: str | int | Iterable[int] | None = None,
+        label: str = "",
+        start_step: int = 1,
+        inputs: bool = True,
+        views: bool = True,
+        details: bool = True,
+        stats: bool = False,
+        capture: Sequence[str] = (),
+        capture_limit: int = 1,
+        compress: bool = True,
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
+        self._steps = Selection.parse(steps, "steps")
+        self._ranks = Selection.parse(ranks, "ranks")
+        self._settings = Settings(
+            folder=Path(folder),
+            label=label or Path(folder).name,
+            steps=self._steps,
+            ranks=self._ranks,
+            choices=Choices(inputs=inputs, views=views, details=details or stats, stats=stats),
+            capture=(capture,) if isinstance(capture, str) else tuple(capture),
+            capture_limit=capture_limit,
+            compress=compress,
+            arguments=dict(arguments or {}),
+        )
+        self._step = start_step
+        self._has_ended = False
+        self._undo = ExitStack()
+        self._session: Session | None = None
+
+    def __enter__(self) -> Self:
+        if current_rank() not in self._ranks:
+            return self
+        if _open:
+            raise RecordingError(
+                "Another recorder is open in this process.",
+                "leave its with block before entering a second one",
+            )
+        _open.append(self)
+        self._undo.callback(_open.remove, self)
+        self._session = Session(self._settings, self._undo)
+        self._session.begin_step(self._step)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        session, self._session = self._session, None
+        with self._undo:
+            if session is not None:
+                session.end()
+
+    def attach(
+        self, model: nn.Module | Sequence[nn.Module] | None = None, optimizer: object | None = None
+    ) -> None:
+        """Follow a model's modules and an optimizer's steps.
+
+        Parameters
+        ----------
+        model
+            A module, or the list of a pipeline rank's model chunks.
+        optimizer
+            Anything with a ``step`` method; a step of the run ends when it returns.
+        """
+        if self._session is None:
+            return
+        chunks = [model] if isinstance(model, nn.Module) else list(model or ())
+        self._session.attach(chunks, optimizer)
+        if optimizer is not None:
+            replace_attribute(self._undo, optimizer, "step", self._follow_step(optimizer.step))  # type: ignore[attr-defined]
+
+    def _follow_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            with self.phase(Phase.OPTIMIZER):
+                result = original(*args, **kwargs)
+            self.step(self._step + 1)
+            self._has_ended = True
+            return result
+
+        return step
+
+    def step(self, number: int) -> None:
+        """Say that what follows belongs to this step; only for a loop without an attached optimizer."""
+        changes, self._step = number != self._step, number
+        self._has_ended = False
+        if self._session is not None and changes:
+            self._session.begin_step(number)
+
+    def microbatch(self, number: int) -> None:
+        """Say that what follows belongs to this microbatch of the step; forwards count by themselves."""
+        if self._session is not None:
+            self._session.scopes.begin_microbatch(number)
+
+    @contextmanager
+    def phase(self, phase: Phase | str) -> Iterator[None]:
+        """Put what happens inside into a phase, such as ``"data"``."""
+        chosen = _read_phase(phase)
+        if self._session is None:
+            yield
+            return
+        with self._session.scopes.phase(chosen):
+            yield
+
+    def metric(self, name: str, value: float, step: int | None = None) -> None:
+        """Write one number of a step, at full precision.
+
+        Without ``step`` it is the current step; between an optimizer's step and the next forward, where
+        training loops log, it is the step that has just ended.
+        """
+        if self._session is None:
+            return
+        if step is None:
+            step = self._step - (self._has_ended and not self._session.scopes.has_begun)
+        self._session.metric(step, name, value)
+
+
+def _read_phase(phase: Phase | str) -> Phase:
+    try:
+        return phase if isinstance(phase, Phase) else Phase[phase.upper()]
+    except KeyError:
+        names = ", ".join(item.name.lower() for item in Phase)
+        raise RecordingError(f"{phase!r} is no phase.", f"use one of {names}") from None

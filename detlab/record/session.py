@@ -1,0 +1,151 @@
+"""Everything that exists only while a selected rank is recorded: files, hooks, patches and the mode."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from detlab.digest import ALGORITHM
+from detlab.record.captures import CaptureChooser
+from detlab.record.communicators import Communicators
+from detlab.record.dispatch import Choices, DispatchRecorder
+from detlab.record.events import EventLog
+from detlab.record.layout import Layout, current_layout
+from detlab.record.recipe import rank_recipe
+from detlab.record.scopes import Scopes, unwrap
+from detlab.record.selection import Selection
+from detlab.store import Manifest, MetricLog, RankHeader, TraceWriter, write_manifest
+from detlab.store.layout import CAPTURES
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user asked of the recorder."""
+
+    folder: Path
+    label: str
+    steps: Selection
+    ranks: Selection
+    choices: Choices
+    capture: tuple[str, ...]
+    capture_limit: int
+    compress: bool
+    arguments: Mapping[str, object]
+
+
+class Session:
+    """One rank's recording, from entering the recorder to leaving it.
+
+    Parameters
+    ----------
+    settings
+        What was asked for.
+    undo
+        Takes back every patch and closes every file, whatever happens.
+    """
+
+    def __init__(self, settings: Settings, undo: ExitStack) -> None:
+        self._settings, self._undo = settings, undo
+        self._layout = current_layout()
+        self._configs: dict[str, object] = {}
+        self._metrics: MetricLog | None = None
+        self.scopes = Scopes()
+        self._log = EventLog(self._open_writer)
+        captures = CaptureChooser(
+            settings.folder / CAPTURES, self._layout.rank, settings.capture, settings.capture_limit
+        )
+        self._mode = DispatchRecorder(
+            self._log, self.scopes, Communicators(self._layout.labels), settings.choices, captures
+        )
+        self._mode.collectives.install(undo)
+        self._is_entered = False
+        undo.callback(self._leave_mode)
+
+    def attach(self, chunks: Sequence[nn.Module], optimizer: object | None) -> None:
+        """Follow the modules of a model, and open the files with what its configuration says."""
+        owners = {"model": unwrap(chunks[0]) if chunks else None, "optimizer": optimizer}
+        configs = {name: getattr(owner, "config", None) for name, owner in owners.items()}
+        self._configs |= {name: config for name, config in configs.items() if config is not None}
+        self._log.open()
+        self.scopes.watch(chunks, self._undo)
+        if "megatron.core" in sys.modules:
+            from detlab.record.megatron import follow_grad_reduce
+
+            follow_grad_reduce(chunks, self.scopes, self._undo)
+
+    def _open_writer(self) -> TraceWriter:
+        """Create this rank's files, as late as possible, so that the header knows the configuration."""
+        settings, layout = self._settings, self._layout
+        recipe = rank_recipe(settings.arguments, self._configs)
+        header = RankHeader(layout.rank, layout.coordinate, layout.groups, recipe, ALGORITHM)
+        writer = TraceWriter(settings.folder, header, compress=settings.compress)
+        self._undo.callback(writer.close)
+        write_manifest(settings.folder, _manifest(settings, layout))
+        return writer
+
+    def begin_step(self, step: int) -> None:
+        """End the step before, and record this one if it is selected."""
+        if self._mode.is_on:
+            self._end_step(self._log.step)
+        is_recorded = step in self._settings.steps
+        if not is_recorded and self._mode.is_on:
+            self._pause()
+        self._log.begin_step(step)
+        self.scopes.begin_step(recorded=is_recorded)
+        self._mode.is_on = is_recorded
+        if is_recorded and not self._is_entered:
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+            self._is_entered = True
+
+    def _end_step(self, step: int) -> None:
+        """Make the step readable; a collective may be waited for in the step after its own, not later."""
+        self._mode.collectives.abandon(before_step=step)
+        self._log.flush()
+
+    def _pause(self) -> None:
+        self._mode.is_on = False
+        self._mode.collectives.abandon(before_step=sys.maxsize)
+        self._mode.memory.forget()
+        self._log.flush()
+        if _get_current_dispatch_mode() is self._mode:  # otherwise it lets every op pass
+            self._leave_mode()
+
+    def _leave_mode(self) -> None:
+        if self._is_entered:
+            self._is_entered = False
+            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def metric(self, step: int, name: str, value: float) -> None:
+        """Write one number of a step."""
+        if self._metrics is None:
+            self._log.open()
+            self._metrics = MetricLog(self._settings.folder, self._layout.rank)
+            self._undo.callback(self._metrics.close)
+        self._metrics.add(step, name, value)
+
+    def end(self) -> None:
+        """Write what is left; what was never waited for has no output evidence."""
+        self._log.open()
+        self._pause()
+
+
+def _manifest(settings: Settings, layout: Layout) -> Manifest:
+    choices = settings.choices
+    recorder = {
+        "steps": settings.steps.text,
+        "ranks": settings.ranks.text,
+        "inputs": choices.inputs,
+        "views": choices.views,
+        "details": choices.details,
+        "stats": choices.stats,
+        "capture": list(settings.capture),
+    }
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return Manifest(settings.label, layout.world_size, dict(layout.sizes), recorder, created)

@@ -1,0 +1,1 @@
+"""Train a small Megatron-Core GPT on the CPU, in several processes."""
