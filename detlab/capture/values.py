@@ -96,7 +96,8 @@ def encode(value: Value) -> object:
         case TorchName(kind, name):
             body = {kind: name}
         case TensorSpec():
-            body = {"tensor": asdict(value)}
+            lists = {"shape": list(value.shape), "stride": list(value.stride)}
+            body = {"tensor": asdict(value) | lists}
         case GeneratorSpec():
             body = {"generator": asdict(value)}
         case list():

@@ -136,7 +136,7 @@ def quantum_log2(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[int | 
 
 def _ordered(tensor: torch.Tensor) -> NDArray[np.uint64]:
     """Map floats to integers in their order, with 0.0 and -0.0 on the same one."""
-    bits = _words(tensor).astype(np.uint64)
+    bits = _words(tensor)[:, 0].astype(np.uint64)
     if tensor.dtype in _NO_SIGN:
         return bits
     sign = np.uint64(1 << (8 * tensor.element_size() - 1))
@@ -146,14 +146,14 @@ def _ordered(tensor: torch.Tensor) -> NDArray[np.uint64]:
 
 
 def _words(tensor: torch.Tensor) -> NDArray[Any]:
-    """View the elements of a contiguous CPU tensor as unsigned integers, each of 16 bytes as a row of two."""
-    size = tensor.element_size()
+    """View a contiguous CPU tensor as unsigned integers, one row an element; 16 bytes are two of them."""
+    size = min(tensor.element_size(), 8)
     raw = tensor.reshape(-1).view(torch.uint8).numpy()
-    return raw.view(f"<u{size}") if size <= 8 else raw.view("<u8").reshape(-1, 2)
+    return raw.view(f"<u{size}").reshape(tensor.numel(), tensor.element_size() // size)
 
 
 def _differing(a: torch.Tensor, b: torch.Tensor) -> NDArray[np.bool_]:
-    differs: NDArray[np.bool_] = np.not_equal(_words(a), _words(b)).reshape(a.numel(), -1).any(axis=1)
+    differs: NDArray[np.bool_] = (_words(a) != _words(b)).any(axis=1)
     return differs
 
 

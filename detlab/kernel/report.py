@@ -48,6 +48,11 @@ class ReplayReport:
     problems: tuple[str, ...]
 
     @property
+    def num_distinct(self) -> int:
+        """Number of different results under the condition that gave most; 0 without a trial."""
+        return max((row.distinct for row in self.conditions), default=0)
+
+    @property
     def exit_code(self) -> int:
         """0 when nothing was seen, 1 when something was, 2 when the replay proves nothing."""
         return {ReplayClass.NOT_SEEN: 0, ReplayClass.INVALID: 2}.get(self.outcome, 1)

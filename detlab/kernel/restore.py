@@ -149,7 +149,7 @@ class RestoredCall:
             case TensorSpec():
                 return self._tensor(value)
             case GeneratorSpec():
-                return torch.Generator(value.device).set_state(self._state(value))
+                return torch.Generator(self._generator_device(value)).set_state(self._state(value))
             case TorchName("device", name):
                 return torch.device(self._place(name))
             case TorchName(kind, name):
@@ -171,14 +171,21 @@ class RestoredCall:
         return torch._neg_view(tensor) if spec.neg else tensor
 
     def _state(self, spec: GeneratorSpec) -> torch.Tensor:
-        if self._place(spec.device) != spec.device:
-            raise TypeError(f"it draws from a generator on {spec.device}, whose state cannot move to another")
         return torch.empty(0, dtype=torch.uint8).set_(self._storages[spec.state])
 
     def _default_generator(self, spec: GeneratorSpec) -> torch.Generator:
-        if spec.device == "cpu":
+        device = self._generator_device(spec)
+        if device.type == "cpu":
             return torch.default_generator
-        return torch.cuda.default_generators[torch.device(spec.device).index]
+        return torch.cuda.default_generators[device.index or 0]
+
+    def _generator_device(self, spec: GeneratorSpec) -> torch.device:
+        device = torch.device(self._place(spec.device))
+        if device.type != torch.device(spec.device).type:
+            raise TypeError(
+                f"it draws from a generator on {spec.device}, whose state cannot move to {device}"
+            )
+        return device
 
 
 def _torch_object(kind: str, name: str) -> Any:

@@ -1,0 +1,171 @@
+"""What replay says of real kernels; those that race are repeated until seen, within a bound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.resources import files
+
+import jsonschema
+import pytest
+import torch
+
+from detlab.capture import Capture
+from detlab.kernel import ReplayClass, ReplayReport, replay
+from detlab.kernel.ops import gives_fresh_memory
+
+aten = torch.ops.aten
+SCHEMA = json.loads(files("detlab").joinpath("schemas/replay.json").read_text("utf-8"))
+
+
+def matches_schema(report: ReplayReport) -> bool:
+    jsonschema.validate(json.loads(json.dumps(report.to_json())), SCHEMA, jsonschema.Draft202012Validator)
+    return True
+
+
+def stopping_after(number: int) -> Callable[[int, int], None]:
+    def stop(made: int, trials: int) -> None:
+        if made == number:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_unordered_float_adds_are_a_race(racing: Capture) -> None:
+    report = replay(racing, trials=20, threads=4)
+    assert (report.outcome, report.exit_code) == (ReplayClass.RACE, 1)
+    assert report.conditions[0].distinct > 1
+    assert report.conditions[0].upper_bound_95 is None
+    (output,) = report.outputs  # the mutated argument is what the call returns, and counts once
+    assert output.elements_different > 0
+    assert output.max_ulp is not None
+    assert output.quantum_log2 is not None
+
+
+@pytest.mark.parametrize("held", [{"threads": 1}, {"threads": 4, "deterministic": True}], ids=str)
+def test_race_is_not_seen_where_the_order_is_fixed(racing: Capture, held: dict[str, int]) -> None:
+    report = replay(racing, trials=20, **held)  # type: ignore[arg-type]
+    assert (report.outcome, report.exit_code, report.num_distinct) == (ReplayClass.NOT_SEEN, 0, 1)
+
+
+def test_index_add_of_the_same_data_is_not_seen_to_differ(
+    racing: Capture, captured: Callable[..., Capture]
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    index = torch.randint(0, 1000, (1_000_000,), generator=generator)
+    values = torch.randn(1_000_000, generator=generator)
+    capture = captured(aten.index_add_.default, torch.zeros(1000), 0, index, values)
+    assert racing.input_digests == tuple(capture.input_digests)
+    report = replay(capture, trials=20, threads=4)
+    assert report.outcome is ReplayClass.NOT_SEEN
+    assert report.conditions[0].name == "4 threads"
+
+
+def test_report_of_nothing_seen_says_its_bound_and_no_more(captured: Callable[..., Capture]) -> None:
+    text = repr(replay(captured(aten.neg.default, torch.ones(3)), trials=60, threads=4))
+    assert "no mismatch in 60 trials in this process (4 threads)" in text
+    assert "a rate above 4.9 % is excluded at 95 %" in text
+    assert "deterministic" not in text
+
+
+def test_report_of_a_race_fits_one_screen_with_the_verdict_first(racing: Capture) -> None:
+    lines = repr(replay(racing, trials=20, threads=4)).splitlines()
+    assert lines[0].startswith("verdict   race: ")
+    assert len(lines) < 25
+
+
+def test_result_of_training_is_looked_for_among_the_trials(captured: Callable[..., Capture]) -> None:
+    capture = captured(aten.neg.default, torch.ones(3))
+    assert replay(capture, trials=2).traced_output_seen is True
+    foreign = capture.to_json() | {"digests": {**capture.to_json()["digests"], "outputs": ["0" * 16]}}  # type: ignore[dict-item]
+    assert replay(Capture.from_json(foreign, capture.path), trials=2).traced_output_seen is False
+
+
+def test_mutated_argument_counts_as_an_output(captured: Callable[..., Capture]) -> None:
+    report = replay(captured(aten._foreach_mul_.Scalar, [torch.ones(3), torch.ones(2)], 0.1), trials=2)
+    assert [output.index for output in report.outputs] == [0, 1]
+    assert report.traced_output_seen is True
+
+
+def test_argument_that_changes_behind_the_schema_is_restored_and_told(
+    captured: Callable[..., Capture],
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn(2, 3, 4, 4, generator=generator)
+    state = (torch.ones(3), torch.zeros(3), torch.zeros(3), torch.ones(3))
+    capture = captured(aten.native_batch_norm.default, image, *state, True, 0.1, 1e-5)
+    report = replay(capture, trials=4)
+    assert report.outcome is ReplayClass.NOT_SEEN
+    assert len(report.outputs) == 5  # three returned, running mean and running variance
+    assert [p for p in report.problems if "running_mean, running_var" in p] == list(report.problems)
+
+
+def test_whole_numbers_hide_a_race_and_the_report_says_so(captured: Callable[..., Capture]) -> None:
+    index = torch.arange(1_000_000) % 1000
+    capture = captured(aten.index_put_.default, torch.zeros(1000), [index], torch.ones(1_000_000), True)
+    report = replay(capture, trials=5, threads=4)
+    assert report.outcome is ReplayClass.NOT_SEEN
+    assert ["whole numbers" in problem for problem in report.problems] == [True]
+
+
+def test_whole_numbers_are_no_matter_where_nothing_adds_up(captured: Callable[..., Capture]) -> None:
+    assert replay(captured(aten.neg.default, torch.ones(3)), trials=2).problems == ()
+
+
+def test_one_trial_says_that_it_has_nothing_to_differ_from(captured: Callable[..., Capture]) -> None:
+    (problem,) = replay(captured(aten.neg.default, torch.tensor([0.1])), trials=1).problems
+    assert "one trial" in problem
+
+
+def test_interrupt_keeps_the_trials_so_far(captured: Callable[..., Capture]) -> None:
+    report = replay(captured(aten.neg.default, torch.ones(3)), trials=60, progress=stopping_after(3))
+    assert report.conditions[0].trials == 3
+    assert report.problems == ("stopped by the user after 3 of 60 trials",)
+
+
+def test_interrupt_before_the_first_trial_proves_nothing(
+    captured: Callable[..., Capture], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("detlab.kernel.trials._Trials.make_one", interrupted)
+    report = replay(captured(aten.neg.default, torch.ones(3)))
+    assert (report.outcome, report.exit_code, report.conditions) == (ReplayClass.INVALID, 2, ())
+    assert "no trial was made" in repr(report)
+    assert matches_schema(report)
+
+
+def test_json_of_a_race_and_of_nothing_seen_match_the_schema(racing: Capture) -> None:
+    assert matches_schema(replay(racing, trials=20, threads=4))
+    assert matches_schema(replay(racing, trials=2, threads=1))
+
+
+def test_schema_refuses_a_field_it_does_not_know(racing: Capture) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(replay(racing, trials=2, threads=1).to_json() | {"green": True}, SCHEMA)
+
+
+def test_memory_that_nobody_wrote_is_told_from_a_race() -> None:
+    assert gives_fresh_memory("aten.empty.memory_format")
+    assert gives_fresh_memory("aten.new_empty_strided.default")
+    assert not gives_fresh_memory("aten.index_put_.default")
+
+
+def test_training_conditions_are_the_default(captured: Callable[..., Capture]) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        capture = captured(aten.neg.default, torch.ones(3))
+    finally:
+        torch.set_num_threads(before)
+    assert replay(capture, trials=2).conditions[0].name == "3 threads"
+
+
+def test_other_versions_than_in_training_are_told(captured: Callable[..., Capture]) -> None:
+    content = captured(aten.neg.default, torch.ones(3)).to_json()
+    capture = captured(aten.neg.default, torch.ones(3))
+    state = dict(capture.state) | {"versions": {**capture.state["versions"], "python": "3.9.1"}}
+    other = Capture.from_json({**content, "state": state}, capture.path)
+    (problem,) = replay(other, trials=2).problems
+    assert problem.startswith("version python was 3.9.1 in training")

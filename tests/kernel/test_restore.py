@@ -1,0 +1,186 @@
+"""A call restored from its capture is the call that was captured, bit by bit and byte by byte."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detlab.capture import Capture, load_capture, save_capture
+from detlab.kernel import ReplayClass, replay
+from detlab.kernel.ops import find_op
+from detlab.kernel.restore import RestoredCall
+
+aten = torch.ops.aten
+UNUSUAL = re.compile(r"torch\.(q|u?int[1-7]$)")  # quantized, and integers of less than a byte
+ALL_DTYPES = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+DTYPES = sorted((dtype for dtype in ALL_DTYPES if not UNUSUAL.match(str(dtype))), key=str)
+COMPLEX = (torch.complex64, torch.complex128)
+
+
+def bits(raw: bytes, dtype: torch.dtype) -> torch.Tensor:
+    """Give a tensor of one dimension over these bytes; what does not fill an element stays unused."""
+    storage = torch.frombuffer(bytearray(raw), dtype=torch.uint8).untyped_storage()
+    return torch.empty(0, dtype=dtype).set_(storage, 0, (len(raw) // dtype.itemsize,), (1,))
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "whole": lambda t: t,
+    "empty": lambda t: t[:0],
+    "scalar": lambda t: t[3],
+    "offset": lambda t: t[5:],
+    "strided": lambda t: t[1::3],
+    "transposed": lambda t: t[:12].view(3, 4).t(),
+    "expanded": lambda t: t[2:4].view(2, 1).expand(2, 5),
+    "overlapping": lambda t: t.as_strided((4, 3), (1, 1), 2),
+    "conjugate": lambda t: t.conj(),
+    "negative": lambda t: torch._neg_view(t) if t.dtype in (*COMPLEX, torch.float32) else t,
+    "imaginary of conjugate": lambda t: t.conj().imag if t.dtype in COMPLEX else t,
+    "negative conjugate": lambda t: torch._neg_view(t.conj()) if t.dtype in COMPLEX else t,
+}
+
+
+def geometry(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Everything of a tensor but its bytes and their place."""
+    size = tensor.untyped_storage().nbytes()
+    flags = (tensor.is_conj(), tensor.is_neg())
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), size, *flags
+
+
+def sharing(tensors: list[torch.Tensor]) -> list[int]:
+    """For each tensor the first one that shares its storage."""
+    starts = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [starts.index(start) for start in starts]
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")
+@settings(max_examples=60, deadline=None)
+@given(
+    dtypes=st.lists(st.sampled_from(DTYPES), min_size=1, max_size=2),
+    layouts=st.lists(st.sampled_from(sorted(LAYOUTS)), min_size=1, max_size=4),
+    raw=st.binary(min_size=512, max_size=512),
+)
+def test_every_dtype_layout_and_aliasing_survives(
+    dtypes: list[torch.dtype],
+    layouts: list[str],
+    raw: bytes,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    bases = [bits(raw, dtype) for dtype in dtypes]
+    tensors = [LAYOUTS[layout](base) for base in bases for layout in layouts]
+    folder = tmp_path_factory.mktemp("capture")
+    save_capture(folder, aten.cat.default, (tensors,), {}, site="here", rank=0).complete([])
+    capture = load_capture(folder)
+    restored = RestoredCall(capture, find_op(capture), "cpu").tensors  # refuses other digests
+    assert list(map(geometry, restored)) == list(map(geometry, tensors))
+    assert sharing(restored) == sharing(tensors)
+
+
+def special(value: float) -> torch.Tensor:
+    return torch.tensor([1.0, value, -2.0])
+
+
+def nan_with_payload() -> torch.Tensor:
+    return torch.tensor([0x7FC01234, -0x3EDCBB, 0x3F800000], dtype=torch.int32).view(torch.float32)
+
+
+def aliased() -> tuple[torch.Tensor, torch.Tensor]:
+    base = torch.arange(12.0)
+    return base[:6], base.view(2, 6)[1]
+
+
+def with_seed(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def hard_cases() -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """Give calls of which a file of tensors alone would lose something: op, arguments, keyword arguments."""
+    a, b = aliased()
+    matrix = torch.randn(3, 4, dtype=torch.complex64, generator=with_seed(0))
+    image = torch.randn(2, 3, 4, 5, generator=with_seed(0))
+    nan = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_1234))[0]
+    return {
+        "negative zero": (aten.neg.default, (special(0.0),), {}),
+        "NaN payload": (aten.clone.default, (nan_with_payload(),), {}),
+        "no dimensions": (aten.add.Tensor, (torch.tensor(1.5), 2), {}),
+        "no elements": (aten.add.Tensor, (torch.empty(0, 3), 2), {}),
+        "bfloat16": (aten.mul.Tensor, (special(3.0).bfloat16(), 0.1), {}),
+        "float8 e8m0": (aten._to_copy.default, (special(4.0),), {"dtype": torch.float8_e8m0fnu}),
+        "uint64": (aten.clone.default, (torch.tensor([2**63 + 1], dtype=torch.uint64),), {}),
+        "conjugate transposed": (aten.mm.default, (matrix, matrix.conj().t()), {}),
+        "negative view": (aten.add.Tensor, (matrix.conj().imag, 1), {}),
+        "expanded": (aten.add.Tensor, (torch.ones(1).expand(4), 1), {}),
+        "aliased and mutated": (aten.add_.Tensor, (a, b), {"alpha": 2}),
+        "argument twice": (aten.mul_.Tensor, (a, a), {}),
+        "optional tensors": (
+            aten.index_put_.default,
+            (torch.zeros(2, 5), [None, torch.tensor([1, 3])], torch.ones(2), False),
+            {},
+        ),
+        "out": (aten.mm.out, (torch.eye(2), torch.full((2, 2), 0.1)), {"out": torch.full((2, 2), 7.0)}),
+        "list of tensors": (aten._foreach_add_.List, ([a, torch.ones(3)], [b, torch.ones(3)]), {}),
+        "default generator": (aten.bernoulli_.float, (torch.zeros(64), 0.5), {}),
+        "given generator": (aten.normal_.default, (torch.zeros(9),), {"generator": with_seed(3)}),
+        "memory format": (aten.clone.default, (image,), {"memory_format": torch.channels_last}),
+        "dtype, layout, device": (
+            aten.full.default,
+            ([2, 3], 0.1),
+            {"dtype": torch.float64, "layout": torch.strided, "device": torch.device("cpu")},
+        ),
+        "infinite scalar": (aten.add.Tensor, (special(1.0), -math.inf), {}),
+        "NaN scalar": (aten.full_like.default, (special(1.0).double(), nan), {}),
+        "complex scalar": (aten.mul.Tensor, (matrix, complex(-0.0, 0.1)), {}),
+        "text": (aten.div.Tensor_mode, (special(3.0), special(2.0)), {"rounding_mode": "floor"}),
+        "number out": (aten._local_scalar_dense.default, (torch.tensor(0.1),), {}),
+        "shape changed in place": (aten.transpose_.default, (torch.randn(2, 3), 0, 1), {}),
+        "size changed in place": (aten.resize_.default, (torch.ones(3), [2]), {}),
+        "parameter": (aten.mul.Tensor, (torch.nn.Parameter(special(3.0)), 2), {}),
+    }
+
+
+@pytest.mark.parametrize("name", hard_cases())
+def test_hard_case_gives_again_what_training_saw(name: str, captured: Callable[..., Capture]) -> None:
+    func, args, kwargs = hard_cases()[name]
+    report = replay(captured(func, *args, **kwargs), trials=3)
+    assert report.outcome is ReplayClass.NOT_SEEN
+    assert report.traced_output_seen is (None if name == "number out" else True)
+    assert report.problems == ()
+
+
+def test_fresh_process_gives_again_what_training_saw(captured: Callable[..., Capture]) -> None:
+    names = ["aliased and mutated", "conjugate transposed", "float8 e8m0", "default generator", "out"]
+    calls = [hard_cases()[name] for name in names]
+    folders = [str(captured(func, *args, **kwargs).path) for func, args, kwargs in calls]
+    code = (
+        "import json, sys\n"
+        "from detlab.capture import load_capture\n"
+        "from detlab.kernel import replay\n"
+        "reports = [replay(load_capture(folder), trials=2) for folder in sys.argv[1:]]\n"
+        "print(json.dumps([report.traced_output_seen for report in reports]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *folders], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [True] * len(names)
+
+
+def test_requires_grad_is_kept_as_a_fact(captured: Callable[..., Capture]) -> None:
+    capture = captured(aten.mul.Tensor, torch.ones(2, requires_grad=True), torch.ones(2))
+    assert [value.requires_grad for _, value in capture.arguments] == [True, False]
+
+
+def test_replay_leaves_the_default_generator_as_it_was(captured: Callable[..., Capture]) -> None:
+    capture = captured(aten.bernoulli_.float, torch.zeros(64), 0.5)
+    torch.manual_seed(5)
+    expected = torch.rand(4)
+    torch.manual_seed(5)
+    replay(capture, trials=2)
+    assert torch.rand(4).tolist() == expected.tolist()
