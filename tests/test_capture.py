@@ -140,7 +140,7 @@ def test_tensor_without_bytes_of_its_own_is_refused(kind: str, tmp_path: Path) -
 
 
 def test_argument_that_a_file_cannot_hold_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="argument self is a object"):
+    with pytest.raises(CaptureError, match="argument self is of type object"):
         save_capture(tmp_path, aten.neg.default, (object(),), {}, site=SITE, rank=0)
 
 
@@ -231,7 +231,7 @@ BROKEN: dict[str, tuple[Callable[[Any], object], str]] = {
     "other version": (lambda c: c.update(schema="detlab.capture/9"), "detlab.capture/9"),
     "unknown field": (lambda c: c.update(module="os"), "unknown field 'module'"),
     "missing field": (lambda c: c.pop("rank"), "lacks field 'rank'"),
-    "field of another type": (lambda c: c.update(rank=True), "rank is a bool, not a int"),
+    "field of another type": (lambda c: c.update(rank=True), "rank is of type bool, not int"),
     "no name of an op": (lambda c: c.update(op="os.system"), "not the name of an op"),
     "op with a path": (lambda c: c.update(op="aten.../x.y"), "not the name of an op"),
     "unknown tag": (set_value({"module": "os"}), "unknown tag 'module'"),

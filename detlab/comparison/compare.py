@@ -59,6 +59,8 @@ def compare(
     ranks = [set_notes_aside(rank) for rank in ranks]
     ranks, explained = _judge_communication(ranks)
     roots = find_roots(ranks, explained)
+    for each in roots:
+        each.check()
     findings = group_findings(roots, ranks, _captures(run_a) | _captures(run_b))
     problems = [*_problems(run_a, run_b), *_missing(run_a, run_b, ranks)]
     return Comparison(run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems))
@@ -146,7 +148,7 @@ def _judge_communication(
         kinds = rank.events(origins, ("kind",))["kind"]
         found = {int(p): judge.judge(rank, int(p)) for p in origins[kinds == Kind.COLLECTIVE]}
         judged.append(_with_judgements(rank, found))
-        explained[rank.rank] = {p for p, judgement in found.items() if judgement.because}
+        explained[rank.rank] = {p for p, found_here in found.items() if found_here.verdict == Verdict.RECEIVER}
     return judged, explained
 
 

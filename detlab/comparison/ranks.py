@@ -136,6 +136,9 @@ def compare_rank(a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: b
     verify
         Read every event, also where the segment digests say that all are equal.
     """
+    if verify:
+        for trace in (a, b):
+            trace.check(np.flatnonzero(np.isin(trace.index["step"], steps)))
     blocks, num_missing = _without_cut_tails(a, b, pair_blocks(a, b, steps))
     starts = np.concatenate([[0], np.cumsum(blocks["num_rows"])])
     verdicts = np.zeros(int(starts[-1]), np.uint8)

@@ -90,6 +90,7 @@ class RankHeader:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest unless a rank was faster; no collective is needed."""
     path = folder / MANIFEST
+    folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():  # two ranks that both get here write the same content
         write_json(path, {"schema_version": SCHEMA_VERSION, **asdict(manifest)})
 

@@ -84,6 +84,26 @@ class RankTrace:
             return {name: np.empty(0, EVENT_DTYPE[name]) for name in names}
         return blocks[0] if len(blocks) == 1 else _concatenate(blocks, names)
 
+    def check(self, records: NDArray[np.intp]) -> None:
+        """Hash some segments again and compare with their digests in the index.
+
+        Raises
+        ------
+        TraceError
+            The events of a segment are not those that were indexed: bytes of the file are damaged.
+        """
+        hashes = self.names.callee_hashes, self.names.meta_hashes
+        for record in records:
+            claimed = self.index[record]
+            start, stop = self.starts[record], self.starts[record + 1]
+            found = index_batch(self.columns(int(start), int(stop), INDEXED_COLUMNS), *hashes)
+            if any(found[0][name] != claimed[name] for name in ("identity", "values", "num_rows")):
+                raise TraceError(
+                    f"rank {self.header.rank}: events {start} to {stop} (step {claimed['step']}, bytes "
+                    f"{claimed['offset']} to {claimed['end']}) do not have the digest that was recorded for them.",
+                    "copy the rank's files again; they were damaged after they were written",
+                )
+
     def details_of(self, row: int) -> NDArray[np.void]:
         """Give the detail rows of one event, in their order; empty when none were recorded."""
         number = int(np.searchsorted(self.batch_starts(), row, side="right")) - 1

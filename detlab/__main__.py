@@ -1,0 +1,7 @@
+"""Make ``python -m detlab`` the command line."""
+
+import sys
+
+from detlab.cli import main
+
+sys.exit(main())

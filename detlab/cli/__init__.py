@@ -1,0 +1,56 @@
+"""The command line: one module a command, nothing imported before a command needs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+COMMANDS: Final = ("compare", "replay", "report", "demo")
+"""The commands, each a module here with ``add_parser(subparsers)`` that sets ``run(args) -> exit code``."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Make the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="detlab",
+        description="Two training runs should be the same bits and are not: which call, on which ranks, why?",
+        epilog="Exit codes: 0 nothing found, 1 something found, 2 input that cannot be used.",
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        import_module(f"detlab.cli.{name}").add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; give its exit code."""
+    args = build_parser().parse_args(argv)
+    from detlab.errors import DetlabError
+
+    try:
+        return int(args.run(args))
+    except DetlabError as error:
+        if getattr(args, "json", False):
+            print_json(_invalid(args.command, error))
+        print(f"detlab {args.command}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        return 0
+
+
+def print_json(content: object) -> None:
+    """Print one JSON document."""
+    import json
+
+    print(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _invalid(command: str, error: Exception) -> dict[str, object]:
+    """Give what ``--json`` prints for input that cannot be used."""
+    verdict = "class" if command == "replay" else "verdict"
+    schema = "comparison" if command == "compare" else command
+    problems = [{"where": command, "what": str(error)}]
+    return {"schema": f"detlab.{schema}/1", verdict: "invalid", "problems": problems}

@@ -1,0 +1,32 @@
+"""``detlab compare A B``: the verdict on two runs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("compare", help="where, on which ranks and why do two runs differ?")
+    parser.add_argument("a", metavar="A", help="a run: the folder that a recorder wrote into")
+    parser.add_argument("b", metavar="B", help="the run to compare it with")
+    parser.add_argument("--verify", action="store_true", help="read every event, also of equal segments")
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare; exit with 0 for a match, 1 for a divergence, 2 for an incomplete comparison."""
+    from detlab.cli import print_json
+    from detlab.comparison import compare
+
+    cmp = compare(args.a, args.b, verify=args.verify)
+    if args.json:
+        print_json(cmp.to_json())
+    else:
+        print(cmp)
+    return cmp.exit_code

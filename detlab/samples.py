@@ -1,0 +1,28 @@
+"""The recorded runs that ship with detlab: real traces to try everything on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from detlab.errors import InputError
+
+_PLACES: Final = (
+    Path(__file__).parent.parent / "sample_traces",  # a checkout
+    Path(__file__).parent / "sample_traces",  # an installed package
+)
+
+
+def sample_path(name: str) -> Path:
+    """Give the folder of a shipped sample, for example ``race``, which holds the runs ``a`` and ``b``.
+
+    Raises
+    ------
+    InputError
+        There is no sample of this name.
+    """
+    for place in _PLACES:
+        if (place / name).is_dir() and name:
+            return place / name
+    known = sorted(path.name for place in _PLACES if place.is_dir() for path in place.iterdir() if path.is_dir())
+    raise InputError(f"There is no sample '{name}'.", f"choose one of: {', '.join(known) or 'none is installed'}")
