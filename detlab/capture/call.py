@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from detlab.capture.state import STATE_FIELDS
 from detlab.capture.values import (
@@ -25,6 +25,8 @@ from detlab.capture.values import (
 )
 from detlab.digest import ALGORITHM
 from detlab.errors import CaptureError
+
+Row = TypeVar("Row")
 
 CAPTURE_JSON: Final = "capture.json"
 FORMAT: Final = "detlab.capture/1"
@@ -136,15 +138,9 @@ class Capture:
         capture = cls(
             op=found["op"],
             schema=found["op_schema"],
-            arguments=tuple(
-                _argument(body, f"{place}: arguments[{i}]") for i, body in _rows(found, "arguments")
-            ),
-            storages=tuple(
-                storage_spec(body, f"{place}: storages[{i}]") for i, body in _rows(found, "storages")
-            ),
-            generators=tuple(
-                generator_spec(body, f"{place}: generators[{i}]") for i, body in _rows(found, "generators")
-            ),
+            arguments=_rows(found, "arguments", _argument, place),
+            storages=_rows(found, "storages", storage_spec, place),
+            generators=_rows(found, "generators", generator_spec, place),
             site=found["site"],
             rank=found["rank"],
             in_digest=in_digest[0] if in_digest else None,
@@ -215,8 +211,10 @@ def _check_references(capture: Capture, place: str) -> None:
             raise CaptureError(f"{place} names storage {index} of {len(capture.storages)}.", EDITED_HINT)
 
 
-def _rows(found: Mapping[str, Any], name: str) -> Iterable[tuple[int, object]]:
-    return enumerate(found[name])
+def _rows(
+    found: Mapping[str, Any], name: str, read: Callable[[object, str], Row], place: str
+) -> tuple[Row, ...]:
+    return tuple(read(body, f"{place}: {name}[{i}]") for i, body in enumerate(found[name]))
 
 
 def _argument(body: object, place: str) -> tuple[str, Value]:

@@ -55,7 +55,7 @@ class Saver:
             if isinstance(item, getattr(torch, kind)):
                 return TorchName(kind, str(item).removeprefix("torch."))
         raise CaptureError(
-            f"argument {place} is a {type(item).__name__}, which a file cannot hold.", _PLAIN_HINT
+            f"argument {place} is of type {type(item).__name__}, which a file cannot hold.", _PLAIN_HINT
         )
 
     def default_generators(self, device: str) -> tuple[GeneratorSpec, ...]:

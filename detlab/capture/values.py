@@ -32,7 +32,7 @@ class StorageSpec:
     device
         Where the storage was, for example ``cuda:0``.
     alignment
-        The largest power of two, up to 4096, that divided its address.
+        The largest power of two, up to 4096, that divided its address; recorded, not restored.
     """
 
     blob: str
@@ -138,14 +138,14 @@ def fields(body: object, types: Mapping[str, type], place: str) -> dict[str, Any
         A field is missing, unknown or of another type; true and false are no integers here.
     """
     if not isinstance(body, dict):
-        raise CaptureError(f"{place} is a {type(body).__name__}, not an object.", EDITED_HINT)
+        raise CaptureError(f"{place} is of type {type(body).__name__}, not an object.", EDITED_HINT)
     if odd := sorted(set(body) ^ set(types)):
         lacks = "lacks" if odd[0] in types else "has the unknown"
         raise CaptureError(f"{place} {lacks} field {odd[0]!r}.", EDITED_HINT)
     for name, kind in types.items():
         if type(body[name]) is not kind:
             found = type(body[name]).__name__
-            raise CaptureError(f"{place}.{name} is a {found}, not a {kind.__name__}.", EDITED_HINT)
+            raise CaptureError(f"{place}.{name} is of type {found}, not {kind.__name__}.", EDITED_HINT)
     return body
 
 

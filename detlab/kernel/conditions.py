@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
 from detlab.capture import Capture
 from detlab.capture.state import torch_state
 from detlab.errors import CaptureError, InputError
+
+_REACHES_AN_OP: Final = re.compile(r"torch|cuda|CUBLAS_\w+|(OMP|MKL)_(?!NUM_THREADS)\w+")
+"""Versions and environment variables that reach one op; the number of threads is set by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +96,11 @@ def changes_since_training(capture: Capture, condition: Condition) -> list[str]:
     for name in ("cpu_capability", "device_name", "mkldnn", "cudnn_benchmark", "cudnn_deterministic"):
         if there[name] != here[name]:
             found.append(f"{name} was {there[name]} in training and is {here[name]} here")
-    for name, what in (("versions", "version"), ("env", "environment variable")):
+    for name in ("versions", "env"):
         for key in sorted(there[name].keys() | here[name].keys()):
-            was, is_ = there[name].get(key), here[name].get(key)
-            if was != is_:
-                found.append(f"{what} {key} was {was} in training and is {is_} here")
+            was, is_here = (state[name].get(key, "absent") for state in (there, here))
+            if was != is_here and _REACHES_AN_OP.fullmatch(key):
+                found.append(f"{key} was {was} in training and is {is_here} here")
     return found
 
 
@@ -113,9 +118,8 @@ def _current() -> Condition:
 
 def _present(device: str, capture: Capture) -> str:
     """Give the device if this machine has it."""
-    kind, _, index = device.partition(":")
-    has_cuda = kind == "cuda" and torch.cuda.is_available() and int(index or 0) < torch.cuda.device_count()
-    if device == "cpu" or has_cuda:
+    cuda = re.fullmatch(r"cuda(?::(\d+))?", device)
+    if device == "cpu" or (cuda and int(cuda[1] or 0) < torch.cuda.device_count()):
         return device
     raise CaptureError(
         f"{capture.path} was captured on {capture.device}, and this machine has no {device}.",

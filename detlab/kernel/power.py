@@ -12,7 +12,7 @@ from detlab.kernel.restore import RestoredCall
 
 _ADDS_UP: Final = re.compile(
     "index_add|index_reduce|scatter_add|scatter_reduce|embedding|bincount|sum|mean|mm|mv|dot|matmul|linear|conv|"
-    "norm|softmax|attention"
+    "norm(?!al)|softmax|attention"
 )
 """Parts of the names of ops that add up floats."""
 

@@ -84,15 +84,17 @@ class ReplayReport:
 
 
 def _condition_text(row: ConditionResult) -> str:
-    trials = f"{row.trials} trial{'' if row.trials == 1 else 's'} in this process ({row.name})"
+    trials = f"{row.trials:,} trial{'' if row.trials == 1 else 's'} in this process ({row.name})"
     if row.upper_bound_95 is None:
         share = percent(row.modal_share)
-        return f"{row.distinct} distinct results of the same inputs in {trials}, the most frequent in {share}"
+        return (
+            f"{row.distinct:,} distinct results of the same inputs in {trials}, the most frequent in {share}"
+        )
     return f"no mismatch in {trials}; a rate above {percent(row.upper_bound_95)} is excluded at 95 %"
 
 
 def _output_text(row: OutputResult) -> str:
-    parts = [f"{row.distinct} distinct, {row.elements_different:,} elements differ"]
+    parts = [f"{row.distinct:,} distinct, {row.elements_different:,} elements differ"]
     if row.max_ulp is not None:
         parts.append(f"by up to {row.max_ulp:,} ULP")
     if row.quantum_log2 is not None:

@@ -98,7 +98,7 @@ class RestoredCall:
 
         Returns
         -------
-        The names of these arguments.
+        The names of these arguments, each once.
         """
         pairs = zip(self._tensors(), self._capture.input_digests, strict=True)
         names = [
@@ -108,7 +108,7 @@ class RestoredCall:
         ]
         self._written.update(names)
         self._keep_pristine()
-        return names
+        return list(dict.fromkeys(names))
 
     def _keep_pristine(self) -> None:
         for name, value in self._capture.arguments:

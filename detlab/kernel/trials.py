@@ -106,6 +106,7 @@ def _report(capture: Capture, condition: Condition, call: RestoredCall, made: _T
         problems.append(f"a trial changed {', '.join(changed)}, so that the next one began from other bits")
     outcome = ReplayClass.INVALID if changed else _classify(capture, made.results)
     if outcome is ReplayClass.NOT_SEEN:
+        call.reset()  # look at the inputs, not at what the last trial left
         problems += what_hides_a_race(capture, call, len(made.results))
     num_traced = len(capture.output_digests)
     seen = {result[:num_traced] for result in made.results}

@@ -162,10 +162,15 @@ def test_training_conditions_are_the_default(captured: Callable[..., Capture]) -
     assert replay(capture, trials=2).conditions[0].name == "3 threads"
 
 
-def test_other_versions_than_in_training_are_told(captured: Callable[..., Capture]) -> None:
-    content = captured(aten.neg.default, torch.ones(3)).to_json()
+def test_other_versions_than_in_training_are_told(
+    captured: Callable[..., Capture], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     capture = captured(aten.neg.default, torch.ones(3))
-    state = dict(capture.state) | {"versions": {**capture.state["versions"], "python": "3.9.1"}}
-    other = Capture.from_json({**content, "state": state}, capture.path)
-    (problem,) = replay(other, trials=2).problems
-    assert problem.startswith("version python was 3.9.1 in training")
+    versions = {**capture.state["versions"], "torch": "2.9.1", "megatron-core": "0.9"}
+    state = {**capture.state, "versions": versions, "env": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}}
+    other = Capture.from_json({**capture.to_json(), "state": state}, capture.path)
+    assert replay(other, trials=2).problems == (
+        f"torch was 2.9.1 in training and is {capture.state['versions']['torch']} here",
+        "CUBLAS_WORKSPACE_CONFIG was :4096:8 in training and is absent here",
+    )

@@ -150,3 +150,9 @@ def test_failing_op_is_a_refusal_and_leaves_torch_as_it_was(captured: Captured) 
     with pytest.raises(CaptureError, match="raised IndexError"):
         replay(broken, threads=before[0] + 1, deterministic=True)  # type: ignore[operator]
     assert state_of_torch() == before
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:one", "meta"])
+def test_device_that_replay_does_not_know(negation: Capture, device: str) -> None:
+    with pytest.raises(CaptureError, match=f"no {device}"):
+        replay(negation, device=device)
