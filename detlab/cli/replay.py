@@ -19,6 +19,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--device", metavar="D", help="where to run it (default: the device of the capture)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
