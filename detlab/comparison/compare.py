@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -55,14 +55,12 @@ def compare(
     run_b = b if isinstance(b, Run) else load_run(b)
     _refuse_other_layout(run_a, run_b)
     steps = _common_steps(run_a, run_b)
-    ranks = _compare_ranks(run_a, run_b, steps, executor, verify)
+    ranks, damaged = _compare_ranks(run_a, run_b, steps, executor, verify)
     ranks = [set_notes_aside(rank) for rank in ranks]
     ranks, explained = _judge_communication(ranks)
     roots = find_roots(ranks, explained)
-    for each in roots:
-        each.check()
     findings = group_findings(roots, ranks, _captures(run_a) | _captures(run_b))
-    problems = [*_problems(run_a, run_b), *_missing(run_a, run_b, ranks)]
+    problems = [*_problems(run_a, run_b), *damaged, *_missing(run_a, run_b, ranks)]
     return Comparison(run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems))
 
 
@@ -110,7 +108,8 @@ def _common_steps(a: Run, b: Run) -> list[int]:
 
 def _compare_ranks(
     a: Run, b: Run, steps: Sequence[int], executor: Executor | None, verify: bool
-) -> list[RankComparison]:
+) -> tuple[list[RankComparison], list[tuple[str, str]]]:
+    """Compare rank by rank; a rank whose files are damaged is left out and becomes a problem."""
     partners = b.by_coordinate
     pairs = [
         (rank, partners[rank.header.coordinate]) for rank in a.ranks if rank.header.coordinate in partners
@@ -118,18 +117,25 @@ def _compare_ranks(
     wanted = np.array(steps, np.int32)
     chosen = executor or ThreadPoolExecutor(os.cpu_count())
     try:
-        return list(
-            chosen.map(
-                compare_rank,
-                [pair[0] for pair in pairs],
-                [pair[1] for pair in pairs],
-                [wanted] * len(pairs),
-                [verify] * len(pairs),
-            )
-        )
+        tasks = [chosen.submit(compare_rank, *pair, wanted, verify) for pair in pairs]
+        return _gather(tasks, [pair[0].header.rank for pair in pairs])
     finally:
         if executor is None:
             chosen.shutdown()
+
+
+def _gather(
+    tasks: Sequence[Future[RankComparison]], numbers: Sequence[int]
+) -> tuple[list[RankComparison], list[tuple[str, str]]]:
+    ranks, damaged = [], []
+    for task, number in zip(tasks, numbers, strict=True):
+        try:
+            ranks.append(task.result())
+        except TraceError as error:
+            damaged.append((f"rank {number}", error.finding))
+    if not ranks:
+        raise TraceError(damaged[0][1], "not one rank could be compared; copy the runs again")
+    return ranks, damaged
 
 
 def _judge_communication(
@@ -148,7 +154,9 @@ def _judge_communication(
         kinds = rank.events(origins, ("kind",))["kind"]
         found = {int(p): judge.judge(rank, int(p)) for p in origins[kinds == Kind.COLLECTIVE]}
         judged.append(_with_judgements(rank, found))
-        explained[rank.rank] = {p for p, found_here in found.items() if found_here.verdict == Verdict.RECEIVER}
+        explained[rank.rank] = {
+            p for p, found_here in found.items() if found_here.verdict == Verdict.RECEIVER
+        }
     return judged, explained
 
 

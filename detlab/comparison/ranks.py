@@ -143,7 +143,7 @@ def compare_rank(a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: b
     starts = np.concatenate([[0], np.cumsum(blocks["num_rows"])])
     verdicts = np.zeros(int(starts[-1]), np.uint8)
     masks = np.zeros(int(starts[-1]), np.uint8)
-    facts = MetaFacts.of(a.names, b.names)
+    facts = MetaFacts(a.names, b.names)
     cursors = _Cursor(a), _Cursor(b)
     for block, start in zip(blocks, starts, strict=False):
         here = slice(int(start), int(start) + int(block["num_rows"]))
@@ -151,7 +151,17 @@ def compare_rank(a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: b
             verdicts[here] = Verdict.ONLY_B if block["a"] < 0 else Verdict.ONLY_A
         elif verify or not block["equal"]:
             _judge_block(cursors, block, facts, verdicts[here], masks[here])
-    return RankComparison(a, b, blocks, starts, verdicts, masks, num_missing)
+    compared = RankComparison(a, b, blocks, starts, verdicts, masks, num_missing)
+    if not verify:
+        _check_origins(compared)
+    return compared
+
+
+def _check_origins(compared: RankComparison) -> None:
+    """Make sure that no damaged byte is called an origin: hash the segments that have one again."""
+    rows = compared.rows(compared.counted(Verdict.ORIGIN))
+    for trace, at in zip((compared.a, compared.b), rows, strict=True):
+        trace.check(np.unique(np.searchsorted(trace.starts, at, side="right") - 1))
 
 
 class _Cursor:

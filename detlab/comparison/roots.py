@@ -72,12 +72,6 @@ class Roots:
     phase: Phase
     positions: NDArray[np.intp]
 
-    def check(self) -> None:
-        """Make sure that no damaged byte is called a divergence; raise `TraceError` where one is."""
-        traces = self.rank.a, self.rank.b
-        for trace, rows in zip(traces, self.rank.rows(self.positions), strict=True):
-            trace.check(np.unique(np.searchsorted(trace.starts, rows[rows >= 0], side="right") - 1))
-
 
 def find_roots(ranks: Sequence[RankComparison], explained: Mapping[int, Collection[int]]) -> list[Roots]:
     """List every origin, and each rank's first divergence where nothing explains it.

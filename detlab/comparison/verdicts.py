@@ -16,8 +16,8 @@ Only rows that differ in anything are judged; rows that are equal in everything 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -25,8 +25,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from detlab.schema import Flag, Mask, Meta, Verdict
-from detlab.store import NameTables
+from detlab.store import NameFile, NameTables
 
+Names = NameTables | NameFile
+Codes = tuple[NDArray[np.int64], NDArray[np.int64]]
 Columns = Mapping[str, NDArray[Any]]
 
 JUDGED_COLUMNS: Final = ("in_digest", "out_digest", "meta", "evidence", "flags")
@@ -49,43 +51,47 @@ SITE_RULE: Final = np.array(
 """Verdict by state of the inputs and state of the outputs."""
 
 
-@dataclass(frozen=True, slots=True)
 class MetaFacts:
-    """What a verdict needs of the metas of two traces, as arrays by meta id.
+    """What a verdict needs of the metas of two traces, as arrays by meta id, made when needed.
 
-    Attributes
+    Parameters
     ----------
-    whole, outputs, algorithm
-        Codes that are equal just when the content is: all of the meta, shapes and dtypes of its
-        outputs, and the name of its digest.
-    same_ids
-        Whether both traces number their metas alike, so that ids can be compared as they are.
+    a, b
+        Name tables of the two traces.
     """
 
-    whole: tuple[NDArray[np.int64], NDArray[np.int64]]
-    outputs: tuple[NDArray[np.int64], NDArray[np.int64]]
-    algorithm: tuple[NDArray[np.int64], NDArray[np.int64]]
-    same_ids: bool
+    def __init__(self, a: Names, b: Names) -> None:
+        self._a, self._b = a, b
 
-    @classmethod
-    def of(cls, a: NameTables, b: NameTables) -> MetaFacts:
-        """Give metas of equal content the same codes in both traces."""
-        whole = _codes(a, b, lambda meta: meta[:-1])
-        return cls(
-            whole,
-            _codes(a, b, lambda meta: [tensor[:2] for tensor in meta.outputs]),
-            _codes(a, b, lambda meta: meta.algorithm),
-            len(whole[0]) == len(whole[1]) and bool((whole[0] == whole[1]).all()),
+    @cached_property
+    def same_ids(self) -> bool:
+        """Whether both traces number their metas alike, so that ids can be compared as they are."""
+        if isinstance(self._a, NameFile) and self._a.same_as(self._b):
+            return True
+        return bool(np.array_equal(self._a.meta_hashes, self._b.meta_hashes))
+
+    @property
+    def whole(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Content digests: equal just when the metas are."""
+        return self._a.meta_hashes, self._b.meta_hashes
+
+    @cached_property
+    def outputs(self) -> Codes:
+        """Codes that are equal just when the shapes and dtypes of the outputs are."""
+        return self._codes(lambda meta: tuple(tensor[:2] for tensor in meta.outputs))
+
+    @cached_property
+    def algorithm(self) -> Codes:
+        """Codes that are equal just when the digests are of one kind."""
+        return self._codes(lambda meta: meta.algorithm)
+
+    def _codes(self, part: Callable[[Meta], Hashable]) -> Codes:
+        numbers: dict[Hashable, int] = {}
+        a, b = (
+            np.array([numbers.setdefault(part(meta), len(numbers)) for meta in names.metas], np.int64)
+            for names in (self._a, self._b)
         )
-
-
-def _codes(a: NameTables, b: NameTables, part: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    numbers: dict[str, int] = {}
-
-    def number(meta: Meta) -> int:
-        return numbers.setdefault(repr(part(meta)), len(numbers))
-
-    return np.array([number(m) for m in a.metas], np.int64), np.array([number(m) for m in b.metas], np.int64)
+        return a, b
 
 
 def differing_rows(a: Columns, b: Columns, facts: MetaFacts) -> NDArray[np.intp]:

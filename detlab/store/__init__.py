@@ -3,7 +3,7 @@
 from detlab.store.batches import Batches, FileBatches, MemoryBatches
 from detlab.store.header import Manifest, RankHeader, read_manifest, write_manifest
 from detlab.store.metrics import MetricLog, read_metric_logs
-from detlab.store.names import NameTables
+from detlab.store.names import NameFile, NameTables
 from detlab.store.reader import RankTrace, memory_trace, open_rank
 from detlab.store.writer import TraceWriter
 
@@ -13,6 +13,7 @@ __all__ = [
     "Manifest",
     "MemoryBatches",
     "MetricLog",
+    "NameFile",
     "NameTables",
     "RankHeader",
     "RankTrace",

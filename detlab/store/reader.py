@@ -16,7 +16,7 @@ from detlab.store.batches import Batches, FileBatches, MemoryBatches
 from detlab.store.header import RankHeader
 from detlab.store.index import INDEXED_COLUMNS, index_batch, read_index
 from detlab.store.layout import RankFiles
-from detlab.store.names import NameTables, read_names
+from detlab.store.names import NameFile, NameTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RankTrace:
     """
 
     header: RankHeader
-    names: NameTables
+    names: NameTables | NameFile
     index: NDArray[np.void]
     events: Batches
     details: Batches
@@ -100,7 +100,7 @@ class RankTrace:
             if any(found[0][name] != claimed[name] for name in ("identity", "values", "num_rows")):
                 raise TraceError(
                     f"rank {self.header.rank}: events {start} to {stop} (step {claimed['step']}, bytes "
-                    f"{claimed['offset']} to {claimed['end']}) do not have the digest that was recorded for them.",
+                    f"{claimed['offset']} to {claimed['end']}) do not have their recorded digest.",
                     "copy the rank's files again; they were damaged after they were written",
                 )
 
@@ -132,13 +132,14 @@ def open_rank(folder: Path, rank: int) -> RankTrace:
     """
     files = RankFiles(folder, rank)
     header = RankHeader.load(folder, rank)
-    names, names_problem = read_names(files.names)
+    names = NameFile(files.names)
     events = FileBatches(files.events, EVENT_DTYPE)
     index = read_index(files.index)
-    problems = [names_problem] if names_problem else []
-    if index is not None and len(index) and events.ends_at(int(index["end"][-1])):
+    problems = [names.problem] if names.is_cut else []
+    if not problems and index is not None and len(index) and events.ends_at(int(index["end"][-1])):
         events.trust(zip(*_batch_places(index), strict=True))
     else:
+        names = NameFile(files.names, as_far_as_whole=True)
         scan = events.scan()
         problems += [scan.problem] if scan.problem else []
         index, more = rebuild_index(events, names, scan.places)
@@ -160,7 +161,7 @@ def _open_details(files: RankFiles) -> Batches:
 
 
 def rebuild_index(
-    events: Batches, names: NameTables, places: Sequence[tuple[int, int]] | None = None
+    events: Batches, names: NameTables | NameFile, places: Sequence[tuple[int, int]] | None = None
 ) -> tuple[NDArray[np.void], list[str]]:
     """Make the index of a rank from its events.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +50,7 @@ class TraceWriter:
         self.names = NameTables()
         self._folder, self._header = folder, header
         header.save(folder)
-        self._names_file: TextIO = files.names.open("x", encoding="utf-8", newline="\n")
+        self._names_file: BinaryIO = files.names.open("xb", buffering=0)
         self._index_file = _start_index(files.index)
         codec = "zstd" if compress else None
         self._events = _Stream(files.events, EVENT_DTYPE, codec)
@@ -87,8 +87,7 @@ class TraceWriter:
         rows, self._pending = self._pending[:num_rows], self._pending[num_rows:]
         belongs = np.isin(self._pending_details["seq"], rows["seq"])
         details, self._pending_details = self._pending_details[belongs], self._pending_details[~belongs]
-        self._names_file.writelines(f"{line}\n" for line in self.names.unwritten_lines())
-        self._names_file.flush()
+        self._names_file.write(self.names.unwritten_lines())
         self._details.write(details)
         number, offset, end = self._events.write(rows)
         columns = {name: rows[name] for name in EVENT_DTYPE.names or ()}

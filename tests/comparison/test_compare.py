@@ -250,11 +250,21 @@ def test_damaged_bytes_are_never_called_an_origin(tmp_path):
     assert raw.count(digest) == 1
     path.write_bytes(raw.replace(digest, bytes(8)))
     assert compare(*saved).verdict == "match"  # the segment digests are equal, so no event is read
-    with pytest.raises(TraceError, match="do not have the digest"):
+    with pytest.raises(TraceError, match="do not have their recorded digest"):
         compare(*saved, verify=True)
     other = save_run(run_of(calls(at1="Y")), tmp_path / "c")
-    with pytest.raises(TraceError, match="do not have the digest"):
+    with pytest.raises(TraceError, match="do not have their recorded digest"):
         compare(other, saved[1])
+
+
+def test_a_damaged_rank_is_a_problem_and_the_others_are_compared(tmp_path):
+    one = save_run(run_of(calls(), calls()), tmp_path / "a")
+    other = save_run(run_of(calls(at1="Y"), calls()), tmp_path / "b")
+    path = other / "rank00000.events.arrows"
+    path.write_bytes(path.read_bytes().replace(saved_digest(other), bytes(8)))
+    cmp = compare(one, other)
+    assert (cmp.verdict, [rank.rank for rank in cmp.ranks]) == ("incomplete", [1])
+    assert cmp.problems[0][0] == "rank 0"
 
 
 def saved_digest(folder):
