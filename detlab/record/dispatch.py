@@ -30,15 +30,16 @@ from detlab.record.communicators import (
     plan_for_member,
 )
 from detlab.record.events import Call, EventLog
-from detlab.record.geometry import place_of
 from detlab.record.memory import UnsettledMemory
 from detlab.record.scopes import Scopes
-from detlab.record.sides import Fingerprint, Fingerprinter, Known
+from detlab.record.sides import Fingerprint, Fingerprinter, Known, Placed, placed
 from detlab.schema import Evidence, Flag, Kind, Side
 
 _NO_TORCH_FUNCTION: Final = torch._C.DisableTorchFunction
 _NO_DISPATCH_MODES: Final = torch._C._DisableTorchDispatch
 _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
+_VIEW: Final = int(Flag.VIEW)  # plain integers: flags are slow to combine
+_HOST_SCALAR: Final = int(Flag.HOST_SCALAR)
 _WAIT: Final = "_c10d_functional.wait_tensor.default"
 
 
@@ -115,7 +116,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         capture = self._captures.begin(self._log, call, func, args, kwargs)
         size_before = _storage_size(args[0]) if plan.grows else 0
         result = func(*args, **kwargs)
-        outputs = _written(result, given)
+        outputs = placed(_written(result, given))
         self._settle(plan, outputs, size_before)
         found = self._look.look(
             outputs,
@@ -125,7 +126,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             known=known if plan.is_view else {},
         )
         if capture is not None:
-            capture.complete(outputs)
+            capture.complete([tensor for tensor, _ in outputs])
         if not outputs and plan.kind is Kind.HOST_READ:
             numbers = result if isinstance(result, (list, tuple)) else [result]
             self._look.add_scalars(found, numbers, call.seq, 1)
@@ -137,7 +138,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         call = self._log.begin(where, plan.name, plan.kind, group)
         call.call_site = where.node or call_site()
         if plan.is_view:
-            call.flags |= Flag.VIEW
+            call.flags |= _VIEW
         return call
 
     def _inputs(
@@ -149,40 +150,35 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known: Known,
     ) -> Fingerprint:
         if given.has_number:
-            call.flags |= Flag.HOST_SCALAR
+            call.flags |= _HOST_SCALAR
         if given.is_open:
             call.flags |= Flag.OPEN_INPUTS
         if not self._choices.inputs:
-            return self._look.note(given.reads)
+            return self._look.note(placed(given.reads))
         trust = not (plan.is_view or plan.writes_part)
-        found = self._look.look(given.reads, call.seq, Side.INPUT, trust=trust, known=known)
+        found = self._look.look(placed(given.reads), call.seq, Side.INPUT, trust=trust, known=known)
         self._look.add_scalars(found, given.scalars, call.seq, 0)
         if plan.is_seeded:
             generator = given.generator or _default_generator(given, kwargs)
             self._look.add_generator(found, generator, call.seq)
         return found
 
-    def _settle(self, plan: Plan, outputs: Sequence[torch.Tensor], size_before: int) -> None:
+    def _settle(self, plan: Plan, outputs: Placed, size_before: int) -> None:
         """Note which bytes are fresh now and which are written; a view writes nothing."""
         if plan.makes_fresh and not _fills_fresh_memory():
-            for tensor in outputs:
-                if (place := place_of(tensor)) is not None:
-                    self.memory.mark(tensor, place, Flag.FRESH_MEMORY)
+            for tensor, place in outputs:
+                self.memory.mark(tensor, place, Flag.FRESH_MEMORY)
         elif plan.grows:
-            self._mark_growth(outputs[0], size_before)
+            for tensor, place in outputs:
+                if place is not None and place.stop > size_before:
+                    grown = place._replace(start=max(place.start, size_before))
+                    self.memory.mark(tensor, grown, Flag.FRESH_MEMORY)
         elif not plan.is_view and not plan.writes_part:
             self._settle_all(outputs)
 
-    def _settle_all(self, outputs: Sequence[torch.Tensor]) -> None:
-        for tensor in outputs:
-            if (place := place_of(tensor)) is not None:
-                self.memory.settle(tensor, place)
-
-    def _mark_growth(self, tensor: torch.Tensor, size_before: int) -> None:
-        place = place_of(tensor)
-        if place is not None and place.stop > size_before:
-            grown = place._replace(start=max(place.start, size_before))
-            self.memory.mark(tensor, grown, Flag.FRESH_MEMORY)
+    def _settle_all(self, outputs: Placed) -> None:
+        for tensor, place in outputs:
+            self.memory.settle(tensor, place)
 
     def _emit(self, call: Call, outputs: Fingerprint) -> None:
         inputs = call.inputs.evidence() if self._choices.inputs else Evidence.NONE
@@ -201,9 +197,8 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         call, given = self._begin_collective(plan, group, args, kwargs)
         result = func(*args, **kwargs)
         call.outputs = list(tensors_in(result)) if plan.is_functional_collective else given.writes
-        for tensor in call.outputs:
-            if (place := place_of(tensor)) is not None:
-                self.memory.mark(tensor, place, Flag.COPY_IN_FLIGHT)
+        for tensor, place in placed(call.outputs):
+            self.memory.mark(tensor, place, Flag.COPY_IN_FLIGHT)
         if "barrier" in plan.name:
             self._log.emit(call, Evidence.NONE, Fingerprint(), Evidence.NONE)
         elif plan.is_functional_collective:
@@ -230,17 +225,19 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _complete(self, call: Call) -> None:
         """Hash what a collective gave, now that it is there."""
         with _NO_TORCH_FUNCTION(), _NO_DISPATCH_MODES():
-            self._settle_all(call.outputs)
-            found = self._look.look(call.outputs, call.seq, Side.OUTPUT, trust=True, known={})
+            outputs = placed(call.outputs)
+            self._settle_all(outputs)
+            found = self._look.look(outputs, call.seq, Side.OUTPUT, trust=True, known={})
             self._emit(call, found)
 
     def _give_up(self, call: Call) -> None:
         """Write a collective that nobody waited for, without any evidence of what it gave."""
         with _NO_TORCH_FUNCTION(), _NO_DISPATCH_MODES():
-            self._settle_all(call.outputs)
+            outputs = placed(call.outputs)
+            self._settle_all(outputs)
             call.flags |= Flag.NOT_WAITED_FOR
             inputs = call.inputs.evidence() if self._choices.inputs else Evidence.NONE
-            self._log.emit(call, inputs, self._look.note(call.outputs), Evidence.NONE)
+            self._log.emit(call, inputs, self._look.note(outputs), Evidence.NONE)
 
 
 def _written(result: object, given: Arguments) -> list[torch.Tensor]:

@@ -22,7 +22,7 @@ _MAX_RUNS: Final = 1024
 class _Range(NamedTuple):
     start: int
     stop: int
-    why: Flag
+    why: int
 
 
 class _Storage(NamedTuple):
@@ -36,31 +36,31 @@ class UnsettledMemory:
     def __init__(self) -> None:
         self._storages: dict[int, _Storage] = {}
 
-    def mark(self, tensor: torch.Tensor, place: Place, why: Flag) -> None:
+    def mark(self, tensor: torch.Tensor, place: Place | None, why: Flag) -> None:
         """Say that all bytes of this tensor are unsettled from now on, replacing what was said before."""
-        if place.start == place.stop:
+        if place is None or place.start == place.stop:
             return
         self.settle(tensor, place)
         entry = self._find(place.storage)
         if entry is None:
             entry = _Storage(StorageWeakRef(tensor.untyped_storage()), [])  # type: ignore[no-untyped-call]
             self._storages[place.storage] = entry
-        entry.ranges.append(_Range(place.start, place.stop, why))
+        entry.ranges.append(_Range(place.start, place.stop, int(why)))
 
-    def settle(self, tensor: torch.Tensor, place: Place) -> None:
+    def settle(self, tensor: torch.Tensor, place: Place | None) -> None:
         """Say that a call has written all elements of this tensor."""
-        entry = self._find(place.storage) if self._storages else None
-        if entry is None:
+        entry = self._find(place.storage) if place and self._storages else None
+        if place is None or entry is None:
             return
         for start, stop in _runs(tensor, place):
             entry.ranges[:] = [left for item in entry.ranges for left in _subtract(item, start, stop)]
         if not entry.ranges:
             del self._storages[place.storage]
 
-    def flag(self, place: Place) -> Flag:
+    def flag(self, place: Place) -> int:
         """Say whether some byte between a tensor's first and last one is unsettled, and why."""
         entry = self._find(place.storage) if self._storages else None
-        why = Flag(0)
+        why = 0  # plain integers: flags are slow to combine
         for start, stop, reason in entry.ranges if entry else ():
             if start < place.stop and place.start < stop:
                 why |= reason

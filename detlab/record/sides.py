@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import torch
@@ -19,8 +19,18 @@ _DETAIL: Final = struct.Struct("<IBHQQQQBddQQ")
 assert _DETAIL.size == DETAIL_DTYPE.itemsize
 GENERATOR_SIGNATURE: Final = b"generator;"
 
+_OPEN_INPUTS: Final = int(Flag.OPEN_INPUTS)
+
+Placed = Sequence[tuple[torch.Tensor, Place | None]]
+"""Tensors with their places in memory."""
+
 Known = dict[tuple[int, int], int]
 """Digests by address and number of bytes."""
+
+
+def placed(tensors: Iterable[torch.Tensor]) -> Placed:
+    """Find tensors in memory."""
+    return [(tensor, place_of(tensor)) for tensor in tensors]
 
 
 class Fingerprint:
@@ -73,24 +83,23 @@ class Fingerprinter:
     def __init__(self, memory: UnsettledMemory, *, details: bool, stats: bool) -> None:
         self._memory, self._details, self._stats = memory, details, stats
 
-    def look(
-        self, tensors: Sequence[torch.Tensor], seq: int, side: SideOf, *, trust: bool, known: Known
-    ) -> Fingerprint:
+    def look(self, tensors: Placed, seq: int, side: SideOf, *, trust: bool, known: Known) -> Fingerprint:
         """Fingerprint tensors in order.
 
         Parameters
         ----------
+        tensors
+            Each with its place.
         trust
             Hash unsettled bytes all the same, because the call computes with them; a view does not.
         known
             Digests taken a moment ago by (address, bytes) of contiguous tensors; read and added to.
         """
         found = Fingerprint()
-        for index, tensor in enumerate(tensors):
-            place = place_of(tensor)
+        for index, (tensor, place) in enumerate(tensors):
             if place is None:
                 found.geometries.append(bare_meta(tensor.dtype, tuple(tensor.shape)))
-                found.flags |= Flag.OPEN_INPUTS
+                found.flags |= _OPEN_INPUTS
                 continue
             found.geometries.append(place.geometry)
             why = self._memory.flag(place)
@@ -101,11 +110,10 @@ class Fingerprinter:
             self._add(found, tensor, place, (seq, side, index), known)
         return found
 
-    def note(self, tensors: Sequence[torch.Tensor]) -> Fingerprint:
+    def note(self, tensors: Placed) -> Fingerprint:
         """Note only the geometry of tensors, hashing nothing."""
         found = Fingerprint()
-        for tensor in tensors:
-            place = place_of(tensor)
+        for tensor, place in tensors:
             found.geometries.append(place.geometry if place else bare_meta(tensor.dtype, tuple(tensor.shape)))
         return found
 
@@ -127,8 +135,10 @@ class Fingerprinter:
         found.num_hashed += 1
         found.parts.append((digest, geometry.signature))
         if self._details:
-            statistics = tensor_statistics(tensor) if self._stats else NO_STATISTICS
-            found.flags |= (statistics[3] and Flag.NAN) | (statistics[4] and Flag.INF)
+            statistics = NO_STATISTICS
+            if self._stats:
+                statistics = tensor_statistics(tensor)
+                found.flags |= (statistics[3] and Flag.NAN) | (statistics[4] and Flag.INF)
             place_bytes = (place.storage, place.start, place.stop)
             found.rows.append(_DETAIL.pack(*where, digest, *place_bytes, *statistics))
 

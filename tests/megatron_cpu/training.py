@@ -36,6 +36,16 @@ class Recipe:
 
 def train(recipe: Recipe, folder: str, recorder: Mapping[str, Any]) -> list[float]:
     """Train on this rank inside a recorder; give the loss of every step."""
+    set_up(recipe)
+    chunk, optimizer = build(recipe)
+    with Recorder(folder, arguments=asdict(recipe), **recorder) as rec:
+        rec.attach([chunk], optimizer)
+        batches = random_batches(recipe)
+        return [step(recipe, chunk, optimizer, batches, rec) for _ in range(recipe.num_steps)]
+
+
+def set_up(recipe: Recipe) -> None:
+    """Prepare this process: threads, the shim, Megatron's groups and seeds."""
     from megatron.core import parallel_state
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
@@ -46,10 +56,6 @@ def train(recipe: Recipe, folder: str, recorder: Mapping[str, Any]) -> list[floa
     parallel_state.initialize_model_parallel(recipe.tp, 1)
     torch.manual_seed(recipe.seed)
     model_parallel_cuda_manual_seed(recipe.seed)
-    chunk, optimizer = build(recipe)
-    with Recorder(folder, arguments=asdict(recipe), **recorder) as rec:
-        rec.attach([chunk], optimizer)
-        return [step(recipe, chunk, optimizer, batches, rec) for batches in _batches(recipe)]
 
 
 def build(recipe: Recipe) -> tuple[Any, Any]:
@@ -114,19 +120,14 @@ def _model_config(recipe: Recipe) -> Any:
     )
 
 
-def _batches(recipe: Recipe) -> Iterator[Iterator[torch.Tensor]]:
-    """Give the microbatches of each step; every data-parallel rank has its own."""
+def random_batches(recipe: Recipe) -> Iterator[torch.Tensor]:
+    """Give microbatches of random tokens without end; every data-parallel rank has its own."""
     from megatron.core import parallel_state
 
     generator = torch.Generator().manual_seed(1_000 + parallel_state.get_data_parallel_rank())
     shape = (recipe.microbatch_size, recipe.sequence + 1)
-    for _ in range(recipe.num_steps):
-        yield iter(
-            [
-                torch.randint(0, recipe.vocabulary, shape, generator=generator)
-                for _ in range(recipe.num_microbatches)
-            ]
-        )
+    while True:
+        yield torch.randint(0, recipe.vocabulary, shape, generator=generator)
 
 
 def step(recipe: Recipe, chunk: Any, optimizer: Any, batches: Iterator[torch.Tensor], rec: Recorder) -> float:
