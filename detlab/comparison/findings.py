@@ -125,10 +125,11 @@ def _finding(
     captures: Mapping[str, Path],
 ) -> Finding:
     first = min(members, key=lambda roots: int(roots.positions[0]))
-    before = first.rank.verdicts[: int(first.positions[0])]
-    after = first.rank.verdicts[int(first.positions[0]) :]
+    rank, position = first.rank, int(first.positions[0])
+    num_before = int(np.searchsorted(rank.differing, position))
+    after = rank.verdicts[rank.differing[num_before:]]
     on_ranks = tuple(sorted({roots.rank.rank for roots in members}))
-    axis, chance = fitting_axis({rank.rank: rank.coordinate for rank in ranks}, on_ranks)
+    axis, chance = fitting_axis({each.rank: each.coordinate for each in ranks}, on_ranks)
     sites = _sites(members)
     finding_class, why = REASONS[first.reason]
     draft = Finding(
@@ -145,7 +146,7 @@ def _finding(
         evidence=min(map(_least_evidence, members)).name.lower(),
         axis=axis,
         chance=chance,
-        matched_before=int((before == Verdict.MATCH).sum()),
+        matched_before=position - num_before,
         untested_after=int((after == Verdict.RECEIVER).sum()),
         why=why,
         next="",

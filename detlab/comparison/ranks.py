@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from detlab.comparison.segments import HOW, pair_blocks
 from detlab.comparison.verdicts import JUDGED_COLUMNS, MetaFacts, differing_rows, judge
 from detlab.schema import Coordinate, Mask, Verdict
-from detlab.store import RankTrace
+from detlab.store import NameFile, RankTrace
 
 ORDERED: Final = ("step", "microbatch", "phase")
 """Columns that say in which part of which step a row lies."""
@@ -31,6 +31,8 @@ class RankComparison:
         Position of the first row of each block, and the total as a last entry.
     verdicts, masks
         A `Verdict` and a `Mask` per position.
+    differing
+        Positions that do not match, ascending: what most questions need, however long the trace.
     num_missing
         Calls left out because the other side's file ends before them.
     """
@@ -41,6 +43,7 @@ class RankComparison:
     starts: NDArray[np.int64]
     verdicts: NDArray[np.uint8]
     masks: NDArray[np.uint8]
+    differing: NDArray[np.intp]
     num_missing: int = 0
 
     @property
@@ -81,11 +84,20 @@ class RankComparison:
 
     def counted(self, verdict: Verdict) -> NDArray[np.intp]:
         """Give the positions that have this verdict and were not set aside."""
-        return np.flatnonzero((self.verdicts == verdict) & ((self.masks & Mask.SET_ASIDE) == 0))
+        found = self.divergent()
+        chosen: NDArray[np.intp] = found[self.verdicts[found] == verdict]
+        return chosen
 
     def divergent(self) -> NDArray[np.intp]:
         """Give the positions of everything that differs and was not set aside."""
-        return np.flatnonzero((self.verdicts != Verdict.MATCH) & ((self.masks & Mask.SET_ASIDE) == 0))
+        chosen: NDArray[np.intp] = self.differing[(self.masks[self.differing] & Mask.SET_ASIDE) == 0]
+        return chosen
+
+    def counts(self) -> NDArray[np.int64]:
+        """Count the calls by verdict, without what was set aside."""
+        counts = np.bincount(self.verdicts[self.divergent()], minlength=len(Verdict))
+        counts[Verdict.MATCH] = len(self.verdicts) - len(self.differing)
+        return counts
 
     def how(self, positions: NDArray[np.intp]) -> list[str]:
         """Say how the rows at some positions were matched: site, aligned or override."""
@@ -136,6 +148,8 @@ def compare_rank(a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: b
     verify
         Read every event, also where the segment digests say that all are equal.
     """
+    if isinstance(a.names, NameFile) and a.names.same_as(b.names):
+        b = replace(b, names=a.names)  # checked once is enough
     if verify:
         for trace in (a, b):
             trace.check(np.flatnonzero(np.isin(trace.index["step"], steps)))
@@ -145,13 +159,16 @@ def compare_rank(a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: b
     masks = np.zeros(int(starts[-1]), np.uint8)
     facts = MetaFacts(a.names, b.names)
     cursors = _Cursor(a), _Cursor(b)
+    differing = [np.empty(0, np.intp)]
     for block, start in zip(blocks, starts, strict=False):
         here = slice(int(start), int(start) + int(block["num_rows"]))
         if block["a"] < 0 or block["b"] < 0:
             verdicts[here] = Verdict.ONLY_B if block["a"] < 0 else Verdict.ONLY_A
+            differing.append(np.arange(here.start, here.stop))
         elif verify or not block["equal"]:
-            _judge_block(cursors, block, facts, verdicts[here], masks[here])
-    compared = RankComparison(a, b, blocks, starts, verdicts, masks, num_missing)
+            differing += _judge_block(cursors, block, facts, verdicts[here], masks[here], here.start)
+    found = np.concatenate(differing)
+    compared = RankComparison(a, b, blocks, starts, verdicts, masks, found, num_missing)
     if not verify:
         _check_origins(compared)
     return compared
@@ -195,8 +212,15 @@ def _judge_block(
     facts: MetaFacts,
     verdicts: NDArray[np.uint8],
     masks: NDArray[np.uint8],
-) -> None:
-    """Judge the rows of one block into the arrays given; equal rows are not even written to."""
+    position: int,
+) -> list[NDArray[np.intp]]:
+    """Judge the rows of one block into the arrays given; equal rows are not even written to.
+
+    Returns
+    -------
+    The positions that do not match, in parts; ``position`` is that of the block's first row.
+    """
+    parts = []
     a, b = cursors
     first_a, first_b, size = int(block["a"]), int(block["b"]), int(block["num_rows"])
     cuts = np.unique(np.concatenate([a.cuts(first_a, size), b.cuts(first_b, size), [0, size]]))
@@ -207,7 +231,9 @@ def _judge_block(
         if len(odd):
             odd_a = {name: column[odd] for name, column in mine.items()}
             odd_b = {name: column[odd] for name, column in theirs.items()}
-            verdicts[start + odd], masks[start + odd] = judge(odd_a, odd_b, facts)
+            verdicts[start + odd], masks[start + odd] = found, _ = judge(odd_a, odd_b, facts)
+            parts.append(position + start + odd[found != Verdict.MATCH])
+    return parts
 
 
 def _without_cut_tails(a: RankTrace, b: RankTrace, blocks: NDArray[np.void]) -> tuple[NDArray[np.void], int]:

@@ -79,8 +79,7 @@ class Comparison:
         """Calls by verdict, without what was set aside."""
         total = np.zeros(len(Verdict), np.int64)
         for rank in self.ranks:
-            counted = rank.verdicts if not rank.masks.any() else rank.verdicts[rank.masks == 0]
-            total += np.bincount(counted, minlength=len(Verdict))
+            total += rank.counts()
         return {verdict: int(total[verdict]) for verdict in Verdict}
 
     @property
@@ -242,7 +241,7 @@ def _calls(places: list[tuple[RankComparison, int]]) -> pl.DataFrame:
 def _set_aside(ranks: tuple[RankComparison, ...]) -> list[dict[str, Any]]:
     counts: Counter[tuple[str, str]] = Counter()
     for rank in ranks:
-        positions = np.flatnonzero(rank.masks & Mask.SET_ASIDE)
+        positions = rank.differing[(rank.masks[rank.differing] & Mask.SET_ASIDE) != 0]
         flags = rank.events(positions, ("flags",))["flags"] if len(positions) else np.empty(0, np.uint16)
         rest = np.ones(len(positions), bool)
         for kind, flag, why in _ASIDE:

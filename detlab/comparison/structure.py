@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from detlab.comparison.places import call_row
 from detlab.comparison.ranks import RankComparison
@@ -44,7 +45,7 @@ _ONE_SIDED = (Verdict.ONLY_A, Verdict.ONLY_B)
 
 def set_notes_aside(rank: RankComparison) -> RankComparison:
     """Set aside calls of one run only that compute nothing new: views, and recomputation."""
-    positions = np.flatnonzero(np.isin(rank.verdicts, _ONE_SIDED))
+    positions = _one_sided(rank)
     if not len(positions):
         return rank
     events = rank.events(positions, ("flags", "phase"))
@@ -54,15 +55,19 @@ def set_notes_aside(rank: RankComparison) -> RankComparison:
     return replace(rank, masks=masks)
 
 
+def _one_sided(rank: RankComparison) -> NDArray[np.intp]:
+    return rank.differing[np.isin(rank.verdicts[rank.differing], _ONE_SIDED)]
+
+
 def structure_of(ranks: tuple[RankComparison, ...], num_details: int = 20) -> Structure:
     """Count what only one run does and what both do in another order."""
     counts = dict.fromkeys(_ONE_SIDED, 0)
     recomputed = 0
     details: list[dict[str, Any]] = []
     for rank in ranks:
+        positions = _one_sided(rank)
         for verdict in _ONE_SIDED:
-            counts[verdict] += int((rank.verdicts == verdict).sum())
-        positions = np.flatnonzero(np.isin(rank.verdicts, _ONE_SIDED))
+            counts[verdict] += int((rank.verdicts[positions] == verdict).sum())
         if len(positions):
             recomputed += int((rank.events(positions, ("phase",))["phase"] == Phase.RECOMPUTE).sum())
         room = num_details - len(details)

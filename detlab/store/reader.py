@@ -92,6 +92,8 @@ class RankTrace:
         TraceError
             The events of a segment are not those that were indexed: bytes of the file are damaged.
         """
+        if not len(records):
+            return
         hashes = self.names.callee_hashes, self.names.meta_hashes
         for record in records:
             claimed = self.index[record]
