@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "detlab"
 
 LAYER = {
     "errors": 0, "schema": 0,
-    "digest": 1, "store": 1, "run": 1, "capture": 1,
+    "ops": 1, "digest": 1, "store": 1, "run": 1, "capture": 1,
     "readers": 2, "record": 2,
     "comparison": 3, "kernel": 3,
     "checks": 4,
@@ -22,7 +22,7 @@ STRANGERS = [("comparison", "kernel"), ("kernel", "comparison"), ("readers", "re
 
 ALLOWED = {
     "errors": set(), "schema": {"numpy"},
-    "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(), "capture": set(),
+    "ops": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(), "capture": set(),
     "readers": {"numpy", "polars", "pyarrow"},
     "record": {"numpy", "torch", "xxhash", "megatron"},
     "comparison": {"numpy", "polars", "pyarrow"}, "kernel": {"numpy", "torch"},
