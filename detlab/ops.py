@@ -12,8 +12,8 @@ from typing import Final
 
 VIEWS: Final = frozenset(
     """
-    _unsafe_view alias as_strided chunk detach diagonal expand expand_as flatten lift lift_fresh movedim narrow
-    permute ravel real imag reshape select set slice split split_with_sizes squeeze swapaxes t tensor_split
+    _unsafe_view alias as_strided chunk detach diagonal expand expand_as flatten lift lift_fresh movedim
+    narrow permute ravel real imag reshape select set slice split split_with_sizes squeeze swapaxes t tensor_split
     transpose unbind unflatten unfold unsqueeze view view_as view_as_complex view_as_real vsplit hsplit _conj
     _neg_view _reshape_alias
     """.split()
@@ -50,17 +50,18 @@ HOST_SCALARS: Final = frozenset(
     _fused_adamw_ _fused_sgd _fused_sgd_ scalar_tensor clamp clamp_
     """.split()
 )
-"""Ops whose numeric arguments can carry state of the run: loss scale, clip coefficient, learning rate, offsets.
+"""Ops whose numeric arguments can carry state of the run: loss scale, clip coefficient, lr, offsets.
 
 Where a trace lists no scalars, these calls are not closed. Ops of the ``_foreach_`` family belong here too.
 """
 
 DETERMINISTIC: Final = frozenset(
     """
-    abs abs_ add add_ addcdiv addcdiv_ addcmul addcmul_ bitwise_and bitwise_not bitwise_or cat ceil clamp clamp_
-    clone copy_ cos div div_ eq exp expand fill_ floor ge gelu gt le lerp lerp_ log logical_and logical_not lt
+    abs abs_ add add_ addcdiv addcdiv_ addcmul addcmul_ bitwise_and bitwise_not bitwise_or cat ceil clamp
+    clamp_ clone copy_ cos div div_ eq exp expand fill_ floor ge gelu gt le lerp lerp_ log logical_and logical_not lt
     masked_fill masked_fill_ maximum minimum mul mul_ ne neg ones_like pow reciprocal relu relu_ rsqrt rsub
-    sigmoid sign silu sin sqrt stack sub sub_ tanh threshold_backward tril triu where zero_ zeros_like _to_copy
+    sigmoid sign silu sin sqrt stack sub sub_ tanh threshold_backward tril triu where zero_ zeros_like
+    _to_copy
     """.split()
 )
 """Elementwise ops and copies: each output element depends on one place of each input, in one way."""
