@@ -13,9 +13,9 @@ from typing import Final
 VIEWS: Final = frozenset(
     """
     _unsafe_view alias as_strided chunk detach diagonal expand expand_as flatten lift lift_fresh movedim
-    narrow permute ravel real imag reshape select set slice split split_with_sizes squeeze swapaxes t tensor_split
-    transpose unbind unflatten unfold unsqueeze view view_as view_as_complex view_as_real vsplit hsplit _conj
-    _neg_view _reshape_alias
+    narrow permute ravel real imag reshape select set slice split split_with_sizes squeeze swapaxes t
+    tensor_split transpose unbind unflatten unfold unsqueeze view view_as view_as_complex view_as_real
+    vsplit hsplit _conj _neg_view _reshape_alias
     """.split()
 )
 """Ops that give their input's bytes under another shape; torch marks them as aliasing in their schema."""
@@ -36,8 +36,8 @@ OVERWRITING: Final = frozenset(
 SEEDED: Final = frozenset(
     """
     bernoulli bernoulli_ binomial cauchy_ dropout exponential_ feature_dropout geometric_ log_normal_
-    multinomial native_dropout normal normal_ poisson rand rand_like randint randint_like randn randn_like
-    random random_ randperm rrelu uniform uniform_ _fused_dropout _standard_gamma
+    multinomial native_dropout normal normal_ poisson rand rand_like randint randint_like randn
+    randn_like random random_ randperm rrelu uniform uniform_ _fused_dropout _standard_gamma
     _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention
     """.split()
 )
@@ -45,9 +45,9 @@ SEEDED: Final = frozenset(
 
 HOST_SCALARS: Final = frozenset(
     """
-    add add_ addcdiv addcdiv_ addcmul addcmul_ div div_ fill fill_ full full_like lerp lerp_ mul mul_ narrow
-    pow pow_ rsub slice split split_with_sizes sub sub_ true_divide _fused_adam _fused_adam_ _fused_adamw
-    _fused_adamw_ _fused_sgd _fused_sgd_ scalar_tensor clamp clamp_
+    add add_ addcdiv addcdiv_ addcmul addcmul_ div div_ fill fill_ full full_like lerp lerp_ mul mul_
+    narrow pow pow_ rsub slice split split_with_sizes sub sub_ true_divide _fused_adam _fused_adam_
+    _fused_adamw _fused_adamw_ _fused_sgd _fused_sgd_ scalar_tensor clamp clamp_
     """.split()
 )
 """Ops whose numeric arguments can carry state of the run: loss scale, clip coefficient, lr, offsets.
@@ -57,11 +57,11 @@ Where a trace lists no scalars, these calls are not closed. Ops of the ``_foreac
 
 DETERMINISTIC: Final = frozenset(
     """
-    abs abs_ add add_ addcdiv addcdiv_ addcmul addcmul_ bitwise_and bitwise_not bitwise_or cat ceil clamp
-    clamp_ clone copy_ cos div div_ eq exp expand fill_ floor ge gelu gt le lerp lerp_ log logical_and logical_not lt
-    masked_fill masked_fill_ maximum minimum mul mul_ ne neg ones_like pow reciprocal relu relu_ rsqrt rsub
-    sigmoid sign silu sin sqrt stack sub sub_ tanh threshold_backward tril triu where zero_ zeros_like
-    _to_copy
+    abs abs_ add add_ addcdiv addcdiv_ addcmul addcmul_ bitwise_and bitwise_not bitwise_or cat ceil
+    clamp clamp_ clone copy_ cos div div_ eq exp expand fill_ floor ge gelu gt le lerp lerp_ log
+    logical_and logical_not lt masked_fill masked_fill_ maximum minimum mul mul_ ne neg ones_like pow
+    reciprocal relu relu_ rsqrt rsub sigmoid sign silu sin sqrt stack sub sub_ tanh threshold_backward
+    tril triu where zero_ zeros_like _to_copy
     """.split()
 )
 """Elementwise ops and copies: each output element depends on one place of each input, in one way."""
