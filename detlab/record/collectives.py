@@ -8,7 +8,7 @@ Until then their bytes count as in flight.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -28,6 +28,10 @@ _REDUCERS: Final = (
     "reduce_scatter_tensor_coalesced",
 )
 """Methods of a process group that take a reduce op, which the op they call does not show."""
+
+
+_WAITS: Final = frozenset(("wait", "synchronize", "block_current_stream"))
+"""Methods of a work after which its outputs are there, for the host or for the current stream."""
 
 
 class Pending:
@@ -104,7 +108,9 @@ class Collectives:
 
     def install(self, undo: ExitStack) -> None:
         """Follow waits, coalescing and reduce ops; ``undo`` puts everything back."""
-        replace_attribute(undo, Work, "wait", self._follow_wait(Work.wait))
+        for kind in (Work, *_subclasses(Work)):
+            for name in _WAITS & vars(kind).keys():
+                replace_attribute(undo, kind, name, self._follow_wait(vars(kind)[name]))
         start, end = ProcessGroup._start_coalescing, ProcessGroup._end_coalescing
         replace_attribute(undo, ProcessGroup, "_start_coalescing", self._follow_start(start))
         replace_attribute(undo, ProcessGroup, "_end_coalescing", self._follow_end(end))
@@ -153,6 +159,13 @@ class Collectives:
                 self.reduce_op = ""
 
         return reduce
+
+
+def _subclasses(kind: type[Work]) -> Iterator[type[Work]]:
+    children: list[type[Work]] = kind.__subclasses__()
+    for child in children:
+        yield child
+        yield from _subclasses(child)
 
 
 def _reduce_op(argument: object) -> str:

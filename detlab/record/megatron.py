@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import fields
 from typing import Any, Final
 
+import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.distributed.param_and_grad_buffer import _ParamAndGradBucketGroup
@@ -61,6 +62,12 @@ def _groups() -> dict[str, dist.ProcessGroup]:
     known = ProcessGroupCollection.use_mpu_process_groups()
     found = {label: getattr(known, label, None) for label in (*_FIRST_LABELS, *others)}
     return {label: group for label, group in found.items() if isinstance(group, dist.ProcessGroup)}
+
+
+def scratch_memory() -> list[torch.Tensor]:
+    """Give Megatron's scratch buffers; their bytes mean nothing before a call writes to them."""
+    shared = parallel_state._GLOBAL_MEMORY_BUFFER  # its getter fails where there is none
+    return list(shared.buffer.values()) if shared is not None else []
 
 
 def follow_grad_reduce(chunks: Sequence[nn.Module], scopes: Scopes, undo: ExitStack) -> None:

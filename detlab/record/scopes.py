@@ -21,10 +21,15 @@ from detlab.schema import Phase
 _next_node_number: Final[Callable[[], int]] = torch._C._autograd._get_sequence_nr
 _current_node: Final[Callable[[], Any]] = torch._C._current_autograd_node
 
-_WRAPPERS: Final = frozenset(
-    ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel", "Float16Module", "BFloat16Module")
-)
-"""Modules that only hold another one as ``module``; their names are left out of scopes."""
+_WRAPPERS: Final = {
+    "DistributedDataParallel": "module",
+    "FullyShardedDataParallel": "module",
+    "DataParallel": "module",
+    "Float16Module": "module",
+    "BFloat16Module": "module",
+    "OptimizedModule": "_orig_mod",
+}
+"""Modules that only hold another one, and under which name; these names are left out of scopes."""
 
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 
@@ -174,20 +179,21 @@ class Scopes:
 
 
 def unwrap(module: nn.Module) -> nn.Module:
-    """Give the module inside data-parallel and precision wrappers."""
-    while type(module).__name__ in _WRAPPERS and isinstance(
-        inner := getattr(module, "module", None), nn.Module
-    ):
+    """Give the module inside data-parallel, precision and compiling wrappers."""
+    while (inner := _wrapped(module)) is not None:
         module = inner
     return module
 
 
+def _wrapped(module: nn.Module) -> nn.Module | None:
+    inner = getattr(module, _WRAPPERS.get(type(module).__name__, ""), None)
+    return inner if isinstance(inner, nn.Module) else None
+
+
 def _named_modules(chunk: nn.Module) -> Iterator[tuple[nn.Module, str]]:
     """Give every module with its scope; the wrappers around the model have the empty scope."""
-    inner = unwrap(chunk)
-    outer = chunk
-    while outer is not inner:
-        yield outer, ""
-        outer = outer.module  # type: ignore[assignment]
-    for name, module in inner.named_modules():
+    while (inner := _wrapped(chunk)) is not None:
+        yield chunk, ""
+        chunk = inner
+    for name, module in chunk.named_modules():
         yield module, name

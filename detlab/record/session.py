@@ -17,10 +17,12 @@ from detlab.record.captures import CaptureChooser
 from detlab.record.communicators import Communicators
 from detlab.record.dispatch import Choices, DispatchRecorder
 from detlab.record.events import EventLog
+from detlab.record.geometry import place_of
 from detlab.record.layout import Layout, current_layout
 from detlab.record.recipe import rank_recipe
 from detlab.record.scopes import Scopes, unwrap
 from detlab.record.selection import Selection
+from detlab.schema import Flag
 from detlab.store import Manifest, MetricLog, RankHeader, TraceWriter, write_manifest
 from detlab.store.layout import CAPTURES
 
@@ -99,10 +101,20 @@ class Session:
             self._pause()
         self._log.begin_step(step)
         self.scopes.begin_step(recorded=is_recorded)
+        if is_recorded and not self._mode.is_on:
+            self._distrust_scratch_memory()
         self._mode.is_on = is_recorded
         if is_recorded and not self._is_entered:
             self._mode.__enter__()  # type: ignore[no-untyped-call]
             self._is_entered = True
+
+    def _distrust_scratch_memory(self) -> None:
+        """Know of the buffers that were made while nobody looked and that nobody may ever write to."""
+        if "megatron.core" in sys.modules:
+            from detlab.record.megatron import scratch_memory
+
+            for tensor in scratch_memory():
+                self._mode.memory.mark(tensor, place_of(tensor), Flag.FRESH_MEMORY)
 
     def _end_step(self, step: int) -> None:
         """Make the step readable; a collective may be waited for in the step after its own, not later."""
