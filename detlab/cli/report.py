@@ -1,0 +1,32 @@
+"""``detlab report A B -o report.html``: the comparison as one HTML file that opens offline."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("report", help="compare two runs and write one HTML file")
+    parser.add_argument("a", metavar="A", help="a run: the folder that a recorder wrote into")
+    parser.add_argument("b", metavar="B", help="the run to compare it with")
+    parser.add_argument(
+        "-o", "--output", default="report.html", metavar="FILE", help="where to write (default: report.html)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the path and the verdict as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the report and print its path; exit with 0 when it is written, whatever it says."""
+    from detlab.cli import print_json
+    from detlab.comparison import compare
+    from detlab.views.report import report
+
+    cmp = compare(args.a, args.b)
+    written = report(cmp, args.output)
+    if args.json:
+        print_json({"schema": "detlab.report/1", "verdict": cmp.verdict, "path": str(written)})
+    else:
+        print(written)
+    return 0

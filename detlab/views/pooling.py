@@ -1,0 +1,56 @@
+"""Shrink verdicts to a picture: the worst of many calls wins, and what was not recorded stays apart.
+
+Cells hold *codes*: 0 where no call was recorded, else 1 + `Verdict`, so that the worst is the maximum.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.schema import Mask, Verdict
+
+Codes = NDArray[np.uint8]
+
+UNTRACED: Final = 0
+MATCH: Final = 1 + Verdict.MATCH
+ORIGIN: Final = 1 + Verdict.ORIGIN
+
+MAX_ROWS: Final = 500
+MAX_COLUMNS: Final = 1500
+"""No picture has more cells: a screen cannot show them, and plotly and the browser suffer."""
+
+
+def codes_of(verdicts: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Codes:
+    """Give the code of each call; what is set aside is not shown as a divergence."""
+    codes: Codes = verdicts + np.uint8(1)
+    if masks.any():
+        codes[(masks & Mask.SET_ASIDE) != 0] = MATCH
+        codes[(masks & Mask.UNTRACED) != 0] = UNTRACED
+    return codes
+
+
+def factor_for(size: int, limit: int) -> int:
+    """Give the least number of neighbours to pool so that at most ``limit`` cells are left."""
+    return max(1, -(-size // limit))
+
+
+def pool(codes: Codes, max_rows: int = MAX_ROWS, max_columns: int = MAX_COLUMNS) -> Codes:
+    """Take the worst of each block of cells, in whole blocks from the first row and column on.
+
+    Parameters
+    ----------
+    codes
+        Shape (rows, columns).
+    max_rows, max_columns
+        Shape of the picture at most; the last blocks hang over when the sizes do not divide.
+    """
+    rows = np.arange(0, codes.shape[0], factor_for(codes.shape[0], max_rows))
+    columns = np.arange(0, codes.shape[1], factor_for(codes.shape[1], max_columns))
+    if not codes.size:
+        return codes
+    by_row: Codes = np.maximum.reduceat(codes, rows, axis=0)
+    by_cell: Codes = np.maximum.reduceat(by_row, columns, axis=1)
+    return by_cell

@@ -1,0 +1,270 @@
+"""The sections of the report, in the order in which an engineer asks: what, how sure, where, what next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import polars as pl
+
+from detlab.comparison import Comparison, Finding
+from detlab.comparison.text import PROVES, coverage_line, headline
+from detlab.run import Run, spans
+from detlab.schema import Verdict
+from detlab.views.chart_svg import Line, bar_chart, line_chart
+from detlab.views.grid import make_grid
+from detlab.views.map_html import map_html, swatch
+from detlab.views.palette import VERDICT_COLOURS, css
+from detlab.views.recipes import is_version, recipe_entries
+from detlab.views.series import (
+    describe,
+    divergence_counts,
+    first_difference,
+    metric_names,
+    metric_pairs,
+    shown_rank,
+)
+from detlab.views.tables import Markup, table
+from detlab.views.text import html, shorten
+
+MAX_ROWS: Final = 50
+"""A table of the report has at most this many rows, and says how many it leaves out."""
+
+_MAX_METRICS = 8
+
+
+def banner(cmp: Comparison) -> str:
+    """Write the verdict: its word, one sentence, and what it covers."""
+    return (
+        f'<p class="verdict {cmp.verdict}"><span class="word">{cmp.verdict}</span> '
+        f"{html(headline(cmp).partition(': ')[2])}</p><p>{html(_sentence(coverage_line(cmp)))}.</p>"
+        f'<dl class="runs">{_run("a", cmp.a)}{_run("b", cmp.b)}</dl>'
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _run(side: str, run: Run) -> str:
+    created = f", {html(run.manifest.created)}" if run.manifest.created else ""
+    what = f"<b>{html(run.label)}</b> <span>{html(run.source)}{created}</span>"
+    return f"<div><dt>{side}</dt><dd>{what}</dd></div>"
+
+
+def findings(cmp: Comparison) -> str:
+    """Write every finding: what, where, how strong, why, and what to do next."""
+    shown = cmp.roots[:MAX_ROWS]
+    rest = (
+        f"<p>… and {len(cmp.roots) - len(shown):,} more findings.</p>" if len(cmp.roots) > len(shown) else ""
+    )
+    if not shown:
+        return "<p>Nothing differs in what was compared, so there is no finding.</p>"
+    return "".join(_finding(number, finding) for number, finding in enumerate(shown, 1)) + rest
+
+
+def _finding(number: int, finding: Finding) -> str:
+    scopes = ", ".join(scope or "no module" for scope in finding.scopes[:4])
+    more = f" and {len(finding.scopes) - 4} more" if len(finding.scopes) > 4 else ""
+    axis = f", all of {finding.axis}" if finding.axis not in ("", "all") else ""
+    if finding.chance is not None and axis:
+        axis += f" ({finding.chance:.0%} of such sets of ranks fit some axis by chance)"
+    facts = (
+        ("where", f"{scopes}{more}, {finding.phase}"),
+        (
+            "origin on",
+            f"{len(finding.ranks)} of {finding.of_ranks} ranks: {spans(list(finding.ranks))}{axis}",
+        ),
+        ("receivers", spans(list(finding.receivers))),
+        ("steps", spans(list(finding.steps))),
+        ("evidence", finding.evidence),
+        (
+            "before and after",
+            f"{finding.matched_before:,} calls before it match; {finding.untested_after:,} after it "
+            "have differing inputs: untested, not exonerated",
+        ),
+        ("why", finding.why),
+    )
+    listed = "".join(f"<div><dt>{name}</dt><dd>{html(text)}</dd></div>" for name, text in facts)
+    sites = "".join(f"<li><code>{html(site)}</code></li>" for site in finding.sites)
+    return (
+        f'<article class="finding"><h3><span class="class">{html(finding.finding_class)}</span> '
+        f"<code>{html(finding.op)}</code></h3><dl>{listed}</dl>"
+        f'<p class="next"><b>Next:</b> <code>{html(finding.next)}</code></p>'
+        f"<details{' open' if len(finding.sites) == 1 else ''}>"
+        f"<summary>{_number(finding.num_sites, 'call')}, "
+        f"{_number(len(finding.sites), 'site')} listed</summary><ul>{sites}</ul></details></article>"
+    )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def picture(cmp: Comparison) -> str:
+    """Draw the map of ranks by calls, the worst over all steps."""
+    return map_html(cmp, make_grid(cmp))
+
+
+def firsts(cmp: Comparison) -> str:
+    """List the first divergence and the first origin of each rank."""
+    if not len(cmp.first):
+        return ""
+    note = "<p>One row per rank, in that rank's own order: no order between ranks is claimed.</p>"
+    return (
+        note
+        + _calls(cmp.first, "First divergence of each rank")
+        + _calls(cmp.first_origin, "First origin of each rank")
+    )
+
+
+def _calls(frame: pl.DataFrame, caption: str) -> str:
+    if not len(frame):
+        return f"<p>{caption}: there is none.</p>"
+    headings = ("rank", "place", "verdict", "step", "phase", "op", "scope", "order in a", "order in b")
+    rows = [
+        (
+            str(row["rank"]),
+            Markup(f'<span class="nowrap">{html(row["coordinate"])}</span>'),
+            Markup(f"{swatch(Verdict[row['verdict'].upper()])} {row['verdict']}"),
+            row["step"],
+            row["phase"],
+            Markup(f'<code title="{html(row["site"])}">{html(shorten(row["op"], 60))}</code>'),
+            shorten(row["scope"], 60) or "no module",
+            row["seq_a"],
+            row["seq_b"],
+        )
+        for row in frame.head(MAX_ROWS).to_dicts()
+    ]
+    return table(headings, rows, caption, len(frame) - len(rows))
+
+
+def _verdict(name: str) -> Markup:
+    return Markup(f'<span class="nowrap">{swatch(Verdict[name.upper()])} {name}</span>')
+
+
+def by_step(cmp: Comparison) -> str:
+    """Draw and list how many calls diverge in each step."""
+    counts = divergence_counts(cmp).pivot(on="verdict", index="step", values="num_calls", maintain_order=True)
+    present = [v for v in Verdict if v != Verdict.MATCH and counts[v.name.lower()].sum()]
+    if not present:
+        return ""
+    layers = [(css(VERDICT_COLOURS[v]), counts[v.name.lower()].to_list()) for v in present]
+    says = "Diverging calls by step; the table below gives the numbers."
+    names = [verdict.name.lower() for verdict in (*present, Verdict.MATCH)]
+    rows = [(str(row["step"]), *(row[name] for name in names)) for row in counts.head(MAX_ROWS).to_dicts()]
+    keys = "".join(f"<li>{swatch(verdict)} {verdict.name.lower()}</li>" for verdict in present)
+    return (
+        f'{bar_chart(counts["step"].to_list(), layers, says)}<ul class="legend">{keys}</ul>'
+        f"{table(('step', *names), rows, 'Calls by step and verdict', len(counts) - len(rows))}"
+    )
+
+
+def metrics(cmp: Comparison) -> str:
+    """Draw the metrics that both runs logged, those that differ first before others."""
+    compared = [(name, metric_pairs(cmp.a, cmp.b, name)) for name in metric_names(cmp.a, cmp.b)]
+    order = {name: first_difference(pairs) for name, pairs in compared}
+    compared.sort(key=lambda item: (order[item[0]] is None, order[item[0]] or 0, item[0]))
+    if not compared:
+        return ""
+    rows = [(name, describe(shown_rank(pairs))) for name, pairs in compared[:MAX_ROWS]]
+    lines = (("a", "solid"), ("b", "dashed"))
+    items = "".join(f'<li><b class="curve-{side}">{side}: {dash}</b></li>' for side, dash in lines)
+    keys = f'<ul class="legend">{items}</ul>'
+    drawn = "".join(_metric(name, shown_rank(pairs)) for name, pairs in compared[:_MAX_METRICS])
+    return (
+        keys
+        + drawn
+        + table(("metric", "by its bits"), rows, "Metrics of both runs", len(compared) - len(rows))
+    )
+
+
+def _metric(name: str, pairs: pl.DataFrame) -> str:
+    steps, first = pairs["step"].to_list(), first_difference(pairs)
+    lines = [Line("curve-a", pairs["a"].to_list()), Line("curve-b", pairs["b"].to_list())]
+    values = line_chart(steps, lines, f"{name}: {describe(pairs)}", first)
+    apart = line_chart(
+        steps, [Line("apart", pairs["difference"].to_list())], f"|a - b| of {name}", first, log=True
+    )
+    beneath = f"<p>|a - b|, log scale</p>{apart}" if apart else ""
+    caption = f"<figcaption>{html(name)}: {html(describe(pairs))}</figcaption>"
+    return f'<figure class="metric">{caption}{values}{beneath}</figure>'
+
+
+def coverage(cmp: Comparison) -> str:
+    """Say what was looked at, and with what evidence."""
+    covered = cmp.coverage
+    rows = [
+        ("ranks", f"{covered['ranks']:,} of {covered['of_ranks']:,}"),
+        ("steps", spans(list(cmp.steps))),
+        ("calls compared", f"{covered['events']:,}"),
+        ("calls without output evidence", f"{covered['without_evidence']:,}: they never count as identical"),
+        ("places traced in one run only", ", ".join(covered["untraced"][:MAX_ROWS]) or "none"),
+        ("complete", "yes" if cmp.complete else "no, see the problems"),
+        ("evidence", PROVES[cmp.evidence]),
+    ]
+    return table(("what", "covered"), rows, "What was compared")
+
+
+def aside(cmp: Comparison) -> str:
+    """List what was set aside and why."""
+    if not cmp.ignored:
+        return "<p>Nothing was set aside.</p>"
+    rows = [(item["kind"], item["count"], item["why"]) for item in cmp.ignored]
+    return table(("kind", "calls", "why"), rows, "Calls that differ and are not counted")
+
+
+def structure(cmp: Comparison) -> str:
+    """Say how the programs of the runs differ."""
+    found = cmp.structure
+    numbers = {
+        "only in a": found.only_a,
+        "only in b": found.only_b,
+        "reordered": found.reordered,
+        "in a recomputation": found.recomputed,
+    }
+    if not any(numbers.values()):
+        return "<p>Both runs make the same calls in the same order.</p>"
+    details = pl.DataFrame(list(found.details), cmp.first.schema) if found.details else cmp.first.clear()
+    listed = _calls(details, "The first calls that only one run makes") if found.details else ""
+    return table(("difference", "calls"), list(numbers.items()), "How the programs differ") + listed
+
+
+def problems(cmp: Comparison) -> str:
+    """List what is missing or damaged."""
+    if not cmp.problems:
+        return "<p>None: both traces are whole.</p>"
+    rows = cmp.problems[:MAX_ROWS]
+    return table(("where", "what"), rows, "Missing or damaged", len(cmp.problems) - len(rows))
+
+
+def recipes(cmp: Comparison) -> str:
+    """Show where the recipes of the runs differ, and the versions of both."""
+    entries = recipe_entries(cmp)
+    differing = [entry for entry in entries if entry.differs]
+    versions = [entry for entry in entries if is_version(entry) and not entry.differs]
+    said = "<p>The recorded recipes do not differ.</p>"
+    if differing:
+        rows = [
+            (entry.name, shorten(entry.a, 200) or None, shorten(entry.b, 200) or None) for entry in differing
+        ]
+        said = table(("entry", "a", "b"), rows[:MAX_ROWS], "Where the recipes differ", len(rows) - MAX_ROWS)
+    if not entries:
+        said = "<p>No recipe was recorded.</p>"
+    alike = [(entry.name, shorten(entry.a, 200)) for entry in versions[:MAX_ROWS]]
+    return said + (table(("version", "both"), alike, "Versions that are the same") if alike else "")
+
+
+SECTIONS: Final[tuple[tuple[str, str, Callable[[Comparison], str]], ...]] = (
+    ("findings", "Findings", findings),
+    ("map", "Map of ranks and calls", picture),
+    ("firsts", "Where each rank first differs", firsts),
+    ("steps", "Divergence by step", by_step),
+    ("metrics", "Metrics", metrics),
+    ("coverage", "Coverage", coverage),
+    ("aside", "Set aside", aside),
+    ("structure", "Structure", structure),
+    ("problems", "Problems", problems),
+    ("recipes", "Recipes", recipes),
+)
+"""Anchor, title and writer of each section; one that has nothing to say gives an empty text."""
