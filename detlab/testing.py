@@ -25,7 +25,6 @@ from detlab.schema import (
     Callee,
     Coordinate,
     Evidence,
-    Flag,
     Kind,
     Meta,
     Phase,
@@ -58,6 +57,13 @@ class Call:
         One word per tensor: equal words are equal bits. None: a tensor without evidence.
     scalars
         Scalar arguments, folded into the inputs.
+    generator
+        A word for the state of the generator that a random op draws from; it is an input.
+    stats
+        For a word that stands for a tensor: absmax, sum, number of NaN and of Inf.
+    places
+        For a word: name of its storage, first byte and one past its last; an empty name for a trace
+        that records no storages.
     shape
         Shape of every tensor of the call.
     """
@@ -67,6 +73,7 @@ class Call:
     inputs: Sequence[str | None] = ()
     outputs: Sequence[str | None] = ()
     scalars: Sequence[object] = ()
+    generator: str = ""
     step: int = 1
     microbatch: int = 0
     phase: Phase = Phase.FORWARD
@@ -78,6 +85,8 @@ class Call:
     dtype: str = "float32"
     algorithm: str = ALGORITHM
     attributes: Mapping[str, str] = field(default_factory=dict)
+    stats: Mapping[str, tuple[float, float, int, int]] = field(default_factory=dict)
+    places: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
 
 
 def word_digest(word: str) -> int:
@@ -139,8 +148,8 @@ def make_rows(calls: Sequence[Call], names: NameTables) -> tuple[NDArray[np.void
         row["step"], row["microbatch"] = call.step, call.microbatch
         row["phase"], row["kind"], row["flags"] = call.phase, call.kind, call.flags
         row["n_in"], row["n_out"] = len(call.inputs), len(call.outputs)
-        row["in_digest"] = _fold(call, call.inputs, call.scalars)
-        row["out_digest"] = _fold(call, call.outputs, ())
+        row["in_digest"] = _fold(call, call.inputs, call.scalars, call.generator)
+        row["out_digest"] = _fold(call, call.outputs)
         row["evidence"] = pack_evidence(_level(call, call.inputs), _level(call, call.outputs or [None]))
         seen[key] = int(row["call"]) + 1
         details += _detail_rows(seq, call)
@@ -158,9 +167,14 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape)))
 
 
-def _fold(call: Call, words: Sequence[str | None], scalars: Sequence[object]) -> int:
+def _fold(
+    call: Call, words: Sequence[str | None], scalars: Sequence[object] = (), generator: str = ""
+) -> int:
     sign = signature(call.dtype, call.shape)
-    return fold(((word_digest(word), sign) for word in words if word is not None), scalars)
+    tensors = [(word_digest(word), sign) for word in words if word is not None]
+    if generator:
+        tensors.append((word_digest(generator), b"generator;"))
+    return fold(tensors, scalars)
 
 
 def _level(call: Call, words: Sequence[str | None]) -> Evidence:
@@ -170,14 +184,30 @@ def _level(call: Call, words: Sequence[str | None]) -> Evidence:
 def _detail_rows(seq: int, call: Call) -> list[tuple[object, ...]]:
     sides = ((Side.INPUT, call.inputs), (Side.OUTPUT, call.outputs))
     rows: list[tuple[object, ...]] = [
-        (seq, side, index, word_digest(word), word_digest("storage " + word), 0, 4, 0, 0.0, 0.0, 0, 0)
+        (seq, side, index, word_digest(word), *_place(call, word), *_stats(call, word))
         for side, words in sides
         for index, word in enumerate(words)
         if word is not None
     ]
     if call.scalars:
-        rows.append((seq, Side.SCALARS, 0, fold((), call.scalars), 0, 0, 0, 0, 0.0, 0.0, 0, 0))
+        rows.append((seq, Side.SCALARS, 0, fold((), call.scalars), *_NOWHERE, *_NO_STATS))
+    if call.generator:
+        rows.append((seq, Side.GENERATOR, 0, word_digest(call.generator), *_NOWHERE, *_NO_STATS))
     return rows
+
+
+_NOWHERE = (0, 0, 0)
+_NO_STATS = (0, 0.0, 0.0, 0, 0)
+
+
+def _place(call: Call, word: str) -> tuple[int, int, int]:
+    """Give storage, first and last byte of a tensor: each word has a storage of its own unless told."""
+    storage, start, stop = call.places.get(word, (word, 0, 4))
+    return (word_digest("storage " + storage), start, stop) if storage else _NOWHERE
+
+
+def _stats(call: Call, word: str) -> tuple[int, float, float, int, int]:
+    return (1, *call.stats[word]) if word in call.stats else _NO_STATS
 
 
 def save_run(run: Run, folder: Path, *, compress: bool = False) -> Path:

@@ -1,50 +1,179 @@
 """Align the calls of two segments that do not list the same callees.
 
-Alignment never looks at values: a call is paired by what was called, in order, and by how many calls
-of that callee went before.
+Pairs keep the order of both sides. They are found from the surest to the loosest: calls that are alike
+in everything and occur once, then calls whose neighbours are alike, then callees that occur once, and
+what is left between these by the longest common subsequence of callees. Values only break ties; they
+are never required to be equal. Calls left over on both sides that are alike in their inputs were moved.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Final
+
 import numpy as np
 from numpy.typing import NDArray
 
+Keys = NDArray[np.uint64]
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Positions on both sides, row by row; -1 where a side has no partner."""
 
+_MAX_PRODUCT: Final = 250_000
+"""Up to this many pairs of rows a gap is aligned exactly; a larger one by counting calls."""
 
-def align_rows(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> Pairs:
-    """Pair two sequences of callees.
+Span = tuple[int, int]
 
-    The common beginning and end are paired as they stand. Between them the *n*-th call of a callee is
-    paired with the *n*-th call of the same callee, so that one extra or missing call shifts no other.
 
-    Parameters
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """One side of a segment, row by row.
+
+    Attributes
     ----------
-    a, b
-        Content digests of the callees, in order of completion.
+    callee
+        Content digest of the callee.
+    inputs, outputs
+        Folds of the inputs and of the outputs.
+    meta
+        Content digest of the meta: shapes, dtypes, strides, attributes.
+    """
+
+    callee: Keys
+    inputs: Keys
+    outputs: Keys
+    meta: Keys
+
+    def levels(self) -> tuple[Keys, ...]:
+        """Give keys from the surest to the loosest: alike in everything, alike with neighbours, callee."""
+        before = np.concatenate([np.zeros(1, np.uint64), self.callee[:-1]])
+        after = np.concatenate([self.callee[1:], np.zeros(1, np.uint64)])
+        alike = _mix(self.callee, self.inputs, self.outputs)
+        return alike, _mix(self.callee, self.meta, before, after), self.callee
+
+    def __len__(self) -> int:
+        return len(self.callee)
+
+
+def _mix(*columns: Keys) -> Keys:
+    """Combine columns row by row into one key: a multiply and shift after each, as in splitmix64."""
+    mixed = np.full(len(columns[0]), 0x9E3779B97F4A7C15, np.uint64)
+    for column in columns:
+        mixed = (mixed ^ column) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def align(a: Calls, b: Calls) -> Pairs:
+    """Pair two sequences of calls so that one extra, missing or moved call shifts no other.
 
     Returns
     -------
     Positions in ``a`` and in ``b``, in the order of ``a``; rows only in ``b`` come last.
     """
-    short = min(len(a), len(b))
-    head = _common(a[:short], b[:short])
-    tail = _common(a[head:][::-1][: short - head], b[head:][::-1][: short - head])
-    end_a, end_b = len(a) - tail, len(b) - tail
-    middle_a, middle_b = _pair_by_count(a[head:end_a], b[head:end_b])
-    edges = np.arange(head), np.arange(tail)
-    at_a = [edges[0], np.where(middle_a < 0, -1, middle_a + head), edges[1] + end_a]
-    at_b = [edges[0], np.where(middle_b < 0, -1, middle_b + head), edges[1] + end_b]
-    return np.concatenate(at_a), np.concatenate(at_b)
+    partner = np.full(len(a), -1, np.int64)
+    _Matcher(a.levels(), b.levels(), partner).match((0, len(a)), (0, len(b)), 0)
+    _match_moved(_mix(a.callee, a.inputs, a.outputs), _mix(b.callee, b.inputs, b.outputs), partner)
+    _match_moved(_mix(a.callee, a.inputs), _mix(b.callee, b.inputs), partner)
+    only_b = np.setdiff1d(np.arange(len(b)), partner)
+    at_a = np.concatenate([np.arange(len(a)), np.full(len(only_b), -1)])
+    return at_a, np.concatenate([partner, only_b])
 
 
-def _common(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> int:
+@dataclass(frozen=True, slots=True)
+class _Matcher:
+    """Finds pairs level by level; what a surer level has paired bounds what a looser one may pair."""
+
+    a: Sequence[Keys]
+    b: Sequence[Keys]
+    partner: NDArray[np.int64]
+
+    def match(self, span_a: Span, span_b: Span, level: int) -> None:
+        """Pair inside two spans: alike ends, then the anchors of this level, then the gaps between."""
+        if level == len(self.a):
+            self._match_gap(span_a, span_b)
+            return
+        span_a, span_b = self._match_ends(span_a, span_b, level)
+        at_a, at_b = anchors(self.a[level][slice(*span_a)], self.b[level][slice(*span_b)])
+        self.partner[at_a + span_a[0]] = at_b + span_b[0]
+        edges_a = np.concatenate([[span_a[0] - 1], at_a + span_a[0], [span_a[1]]])
+        edges_b = np.concatenate([[span_b[0] - 1], at_b + span_b[0], [span_b[1]]])
+        for gap in np.flatnonzero((np.diff(edges_a) > 1) & (np.diff(edges_b) > 1)).tolist():
+            inner_a = int(edges_a[gap]) + 1, int(edges_a[gap + 1])
+            inner_b = int(edges_b[gap]) + 1, int(edges_b[gap + 1])
+            self.match(inner_a, inner_b, level + 1)
+
+    def _match_ends(self, span_a: Span, span_b: Span, level: int) -> tuple[Span, Span]:
+        a, b = self.a[level][slice(*span_a)], self.b[level][slice(*span_b)]
+        short = min(len(a), len(b))
+        head = _num_alike(a[:short], b[:short])
+        tail = _num_alike(a[::-1][: short - head], b[::-1][: short - head])
+        (start_a, stop_a), (start_b, stop_b) = span_a, span_b
+        self.partner[start_a : start_a + head] = np.arange(start_b, start_b + head)
+        self.partner[stop_a - tail : stop_a] = np.arange(stop_b - tail, stop_b)
+        return (start_a + head, stop_a - tail), (start_b + head, stop_b - tail)
+
+    def _match_gap(self, span_a: Span, span_b: Span) -> None:
+        a, b = self.a[-1][slice(*span_a)], self.b[-1][slice(*span_b)]
+        at_a, at_b = _common_subsequence(a, b) if len(a) * len(b) <= _MAX_PRODUCT else _by_count(a, b)
+        self.partner[at_a + span_a[0]] = at_b + span_b[0]
+
+
+def _num_alike(a: Keys, b: Keys) -> int:
     same = a == b
     return len(same) if same.all() else int(np.argmin(same))
 
 
-def occurrences(keys: NDArray[np.generic]) -> NDArray[np.int64]:
+def anchors(a: Keys, b: Keys) -> Pairs:
+    """Pair the keys that occur once on both sides, as many as keep the order of both."""
+    once_a, once_b = _once(a), _once(b)
+    _, at_a, at_b = np.intersect1d(a[once_a], b[once_b], assume_unique=True, return_indices=True)
+    return in_order(once_a[at_a], once_b[at_b])
+
+
+def _once(keys: Keys) -> NDArray[np.int64]:
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    return np.sort(first[counts == 1])
+
+
+def in_order(at_a: NDArray[np.int64], at_b: NDArray[np.int64]) -> Pairs:
+    """Keep as many pairs as possible so that both sides ascend: the longest increasing subsequence."""
+    order = np.argsort(at_a, kind="stable")
+    at_a, at_b = at_a[order], at_b[order]
+    if (np.diff(at_b) > 0).all():
+        return at_a, at_b
+    ends: list[int] = []  # smallest last position of an ascending run of each length
+    last: list[int] = []  # pair that such a run ends with
+    before = np.full(len(at_b), -1, np.int64)
+    for pair, position in enumerate(at_b.tolist()):
+        length = bisect_left(ends, position)
+        before[pair] = last[length - 1] if length else -1
+        ends[length : length + 1] = [position]
+        last[length : length + 1] = [pair]
+    kept = []
+    pair = last[-1]
+    while pair >= 0:
+        kept.append(pair)
+        pair = int(before[pair])
+    return at_a[kept[::-1]], at_b[kept[::-1]]
+
+
+def _common_subsequence(a: Keys, b: Keys) -> Pairs:
+    blocks = SequenceMatcher(None, a.tolist(), b.tolist(), autojunk=False).get_matching_blocks()
+    at_a = [np.arange(block.a, block.a + block.size) for block in blocks]
+    at_b = [np.arange(block.b, block.b + block.size) for block in blocks]
+    return np.concatenate(at_a), np.concatenate(at_b)
+
+
+def _by_count(a: Keys, b: Keys) -> Pairs:
+    """Pair the *n*-th call of a callee with the *n*-th call of the same callee."""
+    key_a, key_b = _mix(a, occurrences(a).astype(np.uint64)), _mix(b, occurrences(b).astype(np.uint64))
+    return anchors(key_a, key_b)
+
+
+def occurrences(keys: NDArray[Any]) -> NDArray[np.int64]:
     """Count for each row how many earlier rows have the same key."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -55,21 +184,24 @@ def occurrences(keys: NDArray[np.generic]) -> NDArray[np.int64]:
     return counts
 
 
-def _pair_by_count(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> Pairs:
-    key_a, key_b = _occurrence_keys(a, b)
+def _match_moved(a: Keys, b: Keys, partner: NDArray[np.int64]) -> None:
+    """Pair calls that are left over on both sides and have one key, whatever stands between them."""
+    left_a = np.flatnonzero(partner < 0)
+    left_b = np.setdiff1d(np.arange(len(b)), partner)
+    key_a, key_b = a[left_a], b[left_b]
+    key_a = _mix(key_a, occurrences(key_a).astype(np.uint64))
+    key_b = _mix(key_b, occurrences(key_b).astype(np.uint64))
     _, at_a, at_b = np.intersect1d(key_a, key_b, assume_unique=True, return_indices=True)
-    partner = np.full(len(a), -1, np.int64)
-    partner[at_a] = at_b
-    only_b = np.setdiff1d(np.arange(len(b)), at_b, assume_unique=True)
-    return (
-        np.concatenate([np.arange(len(a)), np.full(len(only_b), -1)]),
-        np.concatenate([partner, only_b]),
-    )
+    partner[left_a[at_a]] = left_b[at_b]
 
 
-def _occurrence_keys(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> Pairs:
-    """Give (callee, count) pairs the same numbers on both sides; each is unique within a side."""
-    _, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
-    width = max(len(a), len(b)) + 1
-    code_a, code_b = codes[: len(a)].astype(np.int64), codes[len(a) :].astype(np.int64)
-    return code_a * width + occurrences(code_a), code_b * width + occurrences(code_b)
+def ambiguous(a: Calls, b: Calls, pairs: Pairs) -> NDArray[np.bool_]:
+    """Say which pairs have equal inputs and other outputs while another partner would match in both."""
+    at_a, at_b = pairs
+    paired = np.flatnonzero((at_a >= 0) & (at_b >= 0))
+    mine, theirs = at_a[paired], at_b[paired]
+    differs = (a.inputs[mine] == b.inputs[theirs]) & (a.outputs[mine] != b.outputs[theirs])
+    whole_a, whole_b = _mix(a.callee, a.inputs, a.outputs), _mix(b.callee, b.inputs, b.outputs)
+    found = np.zeros(len(at_a), bool)
+    found[paired] = differs & (np.isin(whole_a[mine], whole_b) | np.isin(whole_b[theirs], whole_a))
+    return found

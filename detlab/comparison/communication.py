@@ -1,8 +1,10 @@
 """Judge calls that communicate by what they depend on: the contributors, not one member's own inputs.
 
-A collective whose own inputs are equal and whose output differs is an origin only when the inputs of
-every contributor are equal too. Members are joined on (member set, order on that communicator within
-the step), never on a label or a scope. A message is judged from the matching send.
+A collective whose own inputs are equal and whose output differs is an origin only when what every
+contributor gives is equal too. Members are joined on (member set, order on that communicator within the
+step), never on a label or a scope; a message is judged from the matching send. What a member receives
+from another can be a piece or a slice: where the pieces were recorded one by one they are judged one by
+one, otherwise a difference that may lie in another rank's slice proves nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +17,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.ranks import RankComparison, read_rows
-from detlab.schema import Kind, Verdict
-
-SLICED: Final = ("reducescatter", "alltoall", "scatter")
-"""Operations of which a member receives only a slice of what another member gives."""
+from detlab.comparison.tensors import differing, tensors_of
+from detlab.ops import Dependence, dependence
+from detlab.schema import Kind, Side, Verdict
 
 INPUTS_DIFFER: Final = (Verdict.RECEIVER, Verdict.ABSORBED, Verdict.CHANGED)
 INPUTS_EQUAL: Final = (Verdict.MATCH, Verdict.ORIGIN)
 
 Key = tuple[int, ...]
+Judged = dict[int, dict[int, "Judgement"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the group says about one communicating call of one rank.
+
+    Attributes
+    ----------
+    verdict
+        The verdict by the dependence rule.
+    reason
+        For an origin or an unknown: a key of `detlab.comparison.roots.REASONS`.
+    because
+        Ranks whose differing inputs explain the output, or that are missing.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    because: tuple[int, ...] = ()
 
 
 @dataclass
@@ -40,19 +61,37 @@ class _Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What the group says about one call that looked like an origin from one rank.
+class Collective:
+    """One call of a collective or message as one rank made it.
 
     Attributes
     ----------
-    verdict
-        The verdict by the dependence rule.
-    because
-        Ranks whose differing inputs explain the output, or that are missing.
+    rank, position
+        Where it is.
+    row
+        Its row in run a.
+    step, op, key, order
+        Its step and op, the communicator, and its place in the order on that communicator.
+    members
+        Members as global ranks in group order; empty when not known.
+    root
+        The source of a broadcast or the target of a reduction; None when not recorded.
     """
 
-    verdict: Verdict
-    because: tuple[int, ...] = ()
+    rank: RankComparison
+    position: int
+    row: int
+    step: int
+    op: str
+    key: Key
+    order: int
+    members: tuple[int, ...]
+    root: int | None
+
+    @property
+    def dependence(self) -> Dependence:
+        """What its output depends on."""
+        return dependence(self.op)
 
 
 class GroupJudge:
@@ -68,36 +107,217 @@ class GroupJudge:
         self._by_rank = {rank.rank: rank for rank in ranks}
         self._streams: dict[tuple[int, int], _Stream] = {}
 
-    def judge(self, rank: RankComparison, position: int) -> Judgement:
-        """Judge one call that has equal inputs and another output on this rank."""
+    def judge(self, rank: RankComparison, position: int) -> Judgement | None:
+        """Judge one call; None where the verdict that it has alone stands."""
+        call = self.call(rank, position)
+        alone = Verdict(int(rank.verdicts[position]))
+        rule = _RULES.get(call.dependence, _every_member)
+        return rule(self, call, alone)
+
+    def call(self, rank: RankComparison, position: int) -> Collective:
+        """Describe the communicating call at a position."""
         row = int(rank.rows(np.array([position]))[0][0])
-        event = read_rows(rank.a, np.array([row]), ("step", "callee"))
-        step, op = int(event["step"][0]), rank.a.names.callees[int(event["callee"][0])].op
+        event = read_rows(rank.a, np.array([row]), ("step", "callee", "meta"))
+        names, step = rank.a.names, int(event["step"][0])
+        callee = names.callees[int(event["callee"][0])]
+        attributes = dict(names.metas[int(event["meta"][0])].attributes)
         key, order = self._stream(rank, step).place[row]
-        contributors = self._contributors(rank, key, op)
-        states = {member: self._inputs_of(member, step, key, order, op) for member in contributors}
-        return _conclude(states, op)
+        root = attributes.get("root", attributes.get("src"))
+        members = tuple(rank.a.header.groups.get(callee.group, ()))
+        return Collective(
+            rank, position, row, step, callee.op, key, order, members, None if root is None else int(root)
+        )
 
-    def _contributors(self, rank: RankComparison, key: Key, op: str) -> list[int]:
-        if "recv" in op:
-            return [key[1]] if key[1] >= 0 else []
-        return [member for member in key if member != rank.rank]
+    def states(self, call: Collective, members: Sequence[int]) -> dict[int, Verdict | None]:
+        """Give the verdict that the same call has alone on other members; None where it is not there."""
+        return {member: self._state(call, member) for member in members}
 
-    def _inputs_of(self, member: int, step: int, key: Key, order: int, op: str) -> Verdict | None:
-        """Give the verdict that a contributor has alone; None when its call is not there."""
+    def _state(self, call: Collective, member: int) -> Verdict | None:
+        row = self.row_on(call, member)
+        if row is None:
+            return None
+        rank = self._by_rank[member]
+        return Verdict(int(rank.verdicts[rank.positions_of(np.array([row]))[0]]))
+
+    def row_on(self, call: Collective, member: int) -> int | None:
+        """Give the row in run a of the same call on another member; None where it is not there."""
         rank = self._by_rank.get(member)
-        if rank is None:
+        rows = self._stream(rank, call.step).rows.get(call.key, []) if rank is not None else []
+        return rows[call.order] if call.order < len(rows) else None
+
+    def differing(self, call: Collective, member: int, side: Side) -> set[int] | None:
+        """Give the positions at which a member's tensors differ between the runs; None when unknown.
+
+        Unknown also when the member has not recorded one tensor for each member of the group.
+        """
+        row, rank = self.row_on(call, member), self._by_rank.get(member)
+        if row is None or rank is None:
             return None
-        rows = self._stream(rank, step).rows.get(key, [])
-        if order >= len(rows):
+        tensors = tensors_of(rank, rank.positions_of(np.array([row])))
+        tensors = tensors[tensors["side"] == side]
+        if len(tensors) != len(call.members):
             return None
-        return Verdict(int(rank.verdicts[rank.positions_of(np.array(rows[order : order + 1]))[0]]))
+        return set(differing(tensors, side)["index"].tolist())
+
+    def givers(self, rank: RankComparison, position: int) -> tuple[int, ...]:
+        """Give the other members of a collective whose own inputs differ."""
+        call = self.call(rank, position)
+        return _members_with(
+            self.states(call, [member for member in call.members if member != rank.rank]), INPUTS_DIFFER
+        )
 
     def _stream(self, rank: RankComparison, step: int) -> _Stream:
         found = self._streams.get((rank.rank, step))
         if found is None:
             found = self._streams[rank.rank, step] = _read_stream(rank, step)
         return found
+
+
+def judge_communication(ranks: Sequence[RankComparison]) -> tuple[list[RankComparison], Judged]:
+    """Replace the verdicts that communicating calls have alone by those of their groups.
+
+    Returns
+    -------
+    The ranks with these verdicts, and the judgements by rank and position.
+    """
+    judge = GroupJudge(ranks)
+    judged: Judged = {}
+    replaced = []
+    for rank in ranks:
+        found = {int(position): judge.judge(rank, int(position)) for position in _candidates(rank)}
+        judged[rank.rank] = {position: each for position, each in found.items() if each is not None}
+        replaced.append(rank.with_verdicts({p: each.verdict for p, each in judged[rank.rank].items()}))
+    return replaced, judged
+
+
+def _candidates(rank: RankComparison) -> NDArray[np.intp]:
+    """Give the calls that their group may judge otherwise than they look alone.
+
+    Every origin; and in the first step that diverges also receivers, whose own differing input may be
+    no input of what they received. In later steps nearly all communication carries differences.
+    """
+    divergent = rank.divergent()
+    if not len(divergent):
+        return divergent
+    facts = rank.events(divergent, ("kind", "step"))
+    wanted = (rank.verdicts[divergent] == Verdict.ORIGIN) | (facts["step"] == facts["step"][0])
+    paired = ~np.isin(rank.verdicts[divergent], (Verdict.ONLY_A, Verdict.ONLY_B, Verdict.UNKNOWN))
+    chosen: NDArray[np.intp] = divergent[wanted & paired & (facts["kind"] == Kind.COLLECTIVE)]
+    return chosen
+
+
+def _every_member(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgement | None:
+    """Judge an output that depends on every member's whole input and is the same on all of them."""
+    if alone != Verdict.ORIGIN:
+        return None
+    states = judge.states(call, [member for member in call.members if member != call.rank.rank])
+    givers = _members_with(states, INPUTS_DIFFER)
+    if givers:
+        return Judgement(Verdict.RECEIVER, because=givers)
+    return _all_equal(states, replicated=True) or _open(states)
+
+
+def _slices(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgement | None:
+    """Judge an output made of the slices that every member has for this rank."""
+    mine = call.members.index(call.rank.rank) if call.rank.rank in call.members else -1
+    slices = {member: judge.differing(call, member, Side.INPUT) for member in call.members}
+    if mine >= 0 and all(found is not None for found in slices.values()):
+        givers = tuple(member for member, found in slices.items() if found and mine in found)
+        return Judgement(Verdict.RECEIVER, because=givers) if givers else _changed(alone)
+    if alone != Verdict.ORIGIN:
+        return None
+    states = judge.states(call, [member for member in call.members if member != call.rank.rank])
+    givers = _members_with(states, INPUTS_DIFFER)
+    if givers:
+        return Judgement(Verdict.UNKNOWN, "slices", givers)
+    return _all_equal(states, replicated=False) or _open(states)
+
+
+def _pieces(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgement | None:
+    """Judge an output whose piece *k* is what member *k* gave."""
+    pieces = judge.differing(call, call.rank.rank, Side.OUTPUT)
+    if not pieces:
+        return _every_member(judge, call, alone)
+    givers = [call.members[piece] for piece in sorted(pieces)]
+    states = judge.states(call, givers)
+    if any(verdict in INPUTS_EQUAL for verdict in states.values()):
+        return Judgement(Verdict.ORIGIN, "piece", _members_with(states, INPUTS_EQUAL))
+    if all(verdict in INPUTS_DIFFER for verdict in states.values()):
+        return Judgement(Verdict.RECEIVER, because=tuple(givers))
+    return _open(states)
+
+
+def _source(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgement | None:
+    """Judge an output that is what the source gave; other members' buffers are no inputs."""
+    if call.root is None or call.root == call.rank.rank:
+        return _every_member(judge, call, alone)
+    return _from_one(judge, call, call.root, alone)
+
+
+def _send(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgement | None:
+    """Judge a received message from the matching send."""
+    return _from_one(judge, call, call.key[1], alone)
+
+
+def _from_one(judge: GroupJudge, call: Collective, source: int, alone: Verdict) -> Judgement:
+    state = judge.states(call, [source])[source]
+    if state is None or state not in (*INPUTS_EQUAL, *INPUTS_DIFFER):
+        return Judgement(Verdict.UNKNOWN, "contributors", (source,))
+    came_equal = alone in (Verdict.MATCH, Verdict.ABSORBED)
+    if state in INPUTS_DIFFER:
+        return Judgement(Verdict.ABSORBED if came_equal else Verdict.RECEIVER, because=(source,))
+    return Judgement(Verdict.MATCH) if came_equal else Judgement(Verdict.ORIGIN, "one_member")
+
+
+def _root_only(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgement | None:
+    """Judge a reduction to one root: what the others' buffers hold afterwards is no output."""
+    if call.root is None or call.root == call.rank.rank:
+        return _every_member(judge, call, alone)
+    return Judgement(Verdict.MATCH if alone in INPUTS_EQUAL else Verdict.RECEIVER)
+
+
+_RULES: Final = {
+    Dependence.EVERY_MEMBER: _every_member,
+    Dependence.SLICES: _slices,
+    Dependence.PIECES: _pieces,
+    Dependence.SOURCE: _source,
+    Dependence.SEND: _send,
+    Dependence.ROOT_ONLY: _root_only,
+}
+
+
+def _members_with(states: dict[int, Verdict | None], verdicts: Sequence[Verdict]) -> tuple[int, ...]:
+    return tuple(member for member, verdict in states.items() if verdict in verdicts)
+
+
+def _changed(alone: Verdict) -> Judgement | None:
+    """Judge a call whose relevant inputs are equal on all members."""
+    if alone == Verdict.ABSORBED:
+        return Judgement(Verdict.MATCH)
+    return Judgement(Verdict.ORIGIN, "collective")
+
+
+def _all_equal(states: dict[int, Verdict | None], *, replicated: bool) -> Judgement | None:
+    """Judge an output that differs while the inputs of all members are equal; None when some are not.
+
+    An output that is the same on all members and differs on one alone points at that rank. A sum of two
+    has no order, so a difference on both can be no matter of order. One shard alone proves neither.
+    """
+    if not states or not all(verdict in INPUTS_EQUAL for verdict in states.values()):
+        return None
+    others = _members_with(states, (Verdict.ORIGIN,))
+    if not others:
+        return (
+            Judgement(Verdict.ORIGIN, "one_member") if replicated else Judgement(Verdict.UNKNOWN, "one_shard")
+        )
+    if len(states) == 1:
+        return Judgement(Verdict.UNKNOWN, "two_members")
+    return Judgement(Verdict.ORIGIN, "collective")
+
+
+def _open(states: dict[int, Verdict | None]) -> Judgement:
+    missing = tuple(member for member, verdict in states.items() if verdict not in INPUTS_EQUAL)
+    return Judgement(Verdict.UNKNOWN, "contributors", missing)
 
 
 def _read_stream(rank: RankComparison, step: int) -> _Stream:
@@ -124,24 +344,9 @@ def _communication_rows(rank: RankComparison, step: int) -> NDArray[np.int64]:
 
 def _key(rank: int, members: Sequence[int], op: str, attributes: dict[str, str]) -> Key:
     """Name the stream that a call belongs to: its member set, or source, target and tag of a message."""
-    if "send" in op:
-        return (-1, rank, int(attributes.get("dst", -1)), int(attributes.get("tag", 0)))
-    if "recv" in op:
+    kind = dependence(op)
+    if kind is Dependence.SEND:
         return (-1, int(attributes.get("src", -1)), rank, int(attributes.get("tag", 0)))
+    if kind is Dependence.NOTHING and "dst" in attributes:
+        return (-1, rank, int(attributes["dst"]), int(attributes.get("tag", 0)))
     return tuple(sorted(members))
-
-
-def _conclude(states: dict[int, Verdict | None], op: str) -> Judgement:
-    differing = tuple(m for m, verdict in states.items() if verdict in INPUTS_DIFFER)
-    if differing and not _is_sliced(op):
-        return Judgement(Verdict.RECEIVER, differing)
-    if states and all(verdict in INPUTS_EQUAL for verdict in states.values()):
-        return Judgement(Verdict.ORIGIN)
-    open_members = tuple(m for m, verdict in states.items() if verdict not in INPUTS_EQUAL)
-    return Judgement(Verdict.UNKNOWN, open_members)
-
-
-def _is_sliced(op: str) -> bool:
-    """Say so for ``c10d._reduce_scatter_base_.default`` and its like, however a library spells them."""
-    name = op.split(".")[-2] if op.count(".") > 1 else op.split(".")[-1]
-    return name.replace("_", "").startswith(SLICED)

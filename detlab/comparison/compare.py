@@ -7,13 +7,13 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
-from detlab.comparison.communication import GroupJudge, Judgement
+from detlab.comparison.communication import judge_communication
+from detlab.comparison.contradictions import judge_contradictions
 from detlab.comparison.findings import group_findings
 from detlab.comparison.ranks import RankComparison, compare_rank
 from detlab.comparison.result import Comparison
@@ -22,7 +22,6 @@ from detlab.comparison.structure import set_notes_aside
 from detlab.errors import NotComparable, TraceError
 from detlab.readers import load_run
 from detlab.run import Run, spans
-from detlab.schema import Kind, Verdict
 
 
 def compare(
@@ -57,8 +56,9 @@ def compare(
     steps = _common_steps(run_a, run_b)
     ranks, damaged = _compare_ranks(run_a, run_b, steps, executor, verify)
     ranks = [set_notes_aside(rank) for rank in ranks]
-    ranks, explained = _judge_communication(ranks)
-    roots = find_roots(ranks, explained)
+    ranks, judged = judge_communication(ranks)
+    ranks = [judge_contradictions(rank) for rank in ranks]
+    roots = find_roots(ranks, judged)
     findings = group_findings(roots, ranks, _captures(run_a) | _captures(run_b))
     problems = [*_problems(run_a, run_b), *damaged, *_missing(run_a, run_b, ranks)]
     return Comparison(run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems))
@@ -136,37 +136,6 @@ def _gather(
     if not ranks:
         raise TraceError(damaged[0][1], "not one rank could be compared; copy the runs again")
     return ranks, damaged
-
-
-def _judge_communication(
-    ranks: Sequence[RankComparison],
-) -> tuple[list[RankComparison], dict[int, set[int]]]:
-    """Judge by their groups the collectives that look like origins from one rank.
-
-    Returns
-    -------
-    The ranks with these verdicts replaced, and for each rank the positions that other ranks explain.
-    """
-    judge = GroupJudge(ranks)
-    judged, explained = [], {}
-    for rank in ranks:
-        origins = rank.counted(Verdict.ORIGIN)
-        kinds = rank.events(origins, ("kind",))["kind"]
-        found = {int(p): judge.judge(rank, int(p)) for p in origins[kinds == Kind.COLLECTIVE]}
-        judged.append(_with_judgements(rank, found))
-        explained[rank.rank] = {
-            p for p, found_here in found.items() if found_here.verdict == Verdict.RECEIVER
-        }
-    return judged, explained
-
-
-def _with_judgements(rank: RankComparison, found: dict[int, Judgement]) -> RankComparison:
-    if not found:
-        return rank
-    verdicts = rank.verdicts.copy()
-    for position, judgement in found.items():
-        verdicts[position] = judgement.verdict
-    return replace(rank, verdicts=verdicts)
 
 
 def _captures(run: Run) -> dict[str, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -92,6 +93,15 @@ class RankComparison:
         """Give the positions of everything that differs and was not set aside."""
         chosen: NDArray[np.intp] = self.differing[(self.masks[self.differing] & Mask.SET_ASIDE) == 0]
         return chosen
+
+    def with_verdicts(self, found: Mapping[int, Verdict]) -> RankComparison:
+        """Give the same comparison with other verdicts at some positions; no position may be a new one."""
+        if not found:
+            return self
+        verdicts = self.verdicts.copy()
+        verdicts[list(found)] = list(found.values())
+        differing = self.differing[verdicts[self.differing] != Verdict.MATCH]
+        return replace(self, verdicts=verdicts, differing=differing)
 
     def counts(self) -> NDArray[np.int64]:
         """Count the calls by verdict, without what was set aside."""
@@ -231,7 +241,10 @@ def _judge_block(
         if len(odd):
             odd_a = {name: column[odd] for name, column in mine.items()}
             odd_b = {name: column[odd] for name, column in theirs.items()}
-            verdicts[start + odd], masks[start + odd] = found, _ = judge(odd_a, odd_b, facts)
+            found, masks[start + odd] = judge(odd_a, odd_b, facts)
+            if block["ambiguous"]:
+                found[found == Verdict.ORIGIN] = Verdict.UNKNOWN
+            verdicts[start + odd] = found
             parts.append(position + start + odd[found != Verdict.MATCH])
     return parts
 

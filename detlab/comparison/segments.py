@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from detlab.comparison.align import align_rows
+from detlab.comparison.align import Calls, align, ambiguous
+from detlab.schema import EVENT_DTYPE
 from detlab.store import RankTrace
 
 BLOCK_DTYPE: Final = np.dtype(
@@ -23,6 +24,7 @@ BLOCK_DTYPE: Final = np.dtype(
         ("num_rows", "<i8"),
         ("equal", "u1"),  # 1: the segment digests say that every value is equal
         ("how", "u1"),  # an index into HOW
+        ("ambiguous", "u1"),  # 1: another pairing of these rows would match too
     ]
 )
 """Rows that stand side by side."""
@@ -148,7 +150,7 @@ def join_blocks(blocks: NDArray[np.void]) -> NDArray[np.void]:
     for side in ("a", "b"):
         next_row = np.where(before[side] < 0, -1, before[side] + before["num_rows"])
         follows &= after[side] == next_row
-    for name in ("equal", "how"):
+    for name in ("equal", "how", "ambiguous"):
         follows &= after[name] == before[name]
     first = np.flatnonzero(np.concatenate([[True], ~follows]))
     joined = blocks[first].copy()
@@ -158,11 +160,13 @@ def join_blocks(blocks: NDArray[np.void]) -> NDArray[np.void]:
 
 def _slipped_blocks(a: RankTrace, b: RankTrace, slipped: Slipped) -> NDArray[np.void]:
     rows_a, rows_b = _rows_of(a, slipped[0]), _rows_of(b, slipped[1])
-    at_a, at_b = align_rows(_callees(a, slipped[0]), _callees(b, slipped[1]))
+    calls = _calls(a, slipped[0]), _calls(b, slipped[1])
+    at_a, at_b = found = align(*calls)
     pairs = np.zeros(len(at_a), BLOCK_DTYPE)
     pairs["a"] = np.where(at_a < 0, -1, rows_a[at_a] if len(rows_a) else -1)
     pairs["b"] = np.where(at_b < 0, -1, rows_b[at_b] if len(rows_b) else -1)
     pairs["num_rows"], pairs["how"] = 1, HOW.index("aligned")
+    pairs["ambiguous"] = ambiguous(*calls, found)
     return join_blocks(pairs)
 
 
@@ -172,10 +176,14 @@ def _rows_of(trace: RankTrace, records: NDArray[np.intp]) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _callees(trace: RankTrace, records: NDArray[np.intp]) -> NDArray[np.uint64]:
-    starts, hashes = trace.starts, trace.names.callee_hashes
-    parts = [trace.columns(int(starts[r]), int(starts[r + 1]), ["callee"])["callee"] for r in records]
-    return hashes[np.concatenate(parts)] if parts else np.empty(0, np.uint64)
+def _calls(trace: RankTrace, records: NDArray[np.intp]) -> Calls:
+    names = ("callee", "in_digest", "out_digest", "meta")
+    starts = trace.starts
+    parts = [trace.columns(int(starts[r]), int(starts[r + 1]), names) for r in records]
+    callee, inputs, outputs, meta = (
+        np.concatenate([np.empty(0, EVENT_DTYPE[name]), *(part[name] for part in parts)]) for name in names
+    )
+    return Calls(trace.names.callee_hashes[callee], inputs, outputs, trace.names.meta_hashes[meta])
 
 
 def _in_order(blocks: NDArray[np.void]) -> NDArray[np.void]:

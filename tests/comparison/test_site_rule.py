@@ -8,7 +8,7 @@ from detlab.testing import Call, make_run, save_run
 
 BEFORE = Call("aten.mm.default", "layers.0", ["w", "x"], ["h"])
 AFTER = Call("aten.mm.default", "layers.9", ["w9", "y"], ["z"])
-PLANTED = {"op": "aten.mul.Tensor", "scope": "layers.1"}
+PLANTED = {"op": "aten.index_add.default", "scope": "layers.1"}
 
 
 def verdicts(one, other):
@@ -77,34 +77,29 @@ def test_a_stride_that_differs_is_no_difference(tmp_path):
         ({"inputs": ["i"]}, "kernel"),
         ({"inputs": ["i"], "flags": Flag.SEEDED}, "rng"),
         ({"inputs": []}, "data"),
-        ({"inputs": ["i"], "kind": Kind.COLLECTIVE, "group": "dp"}, "collective"),
     ],
 )
 def test_an_origin_has_the_class_of_what_it_depends_on(call, finding_class):
-    runs = [
-        make_run({0: [BEFORE, Call(**PLANTED, **call, outputs=[word])]}, groups={"dp": [0, 1]}, world_size=2)
-        for word in ("o", "P")
-    ]
-    if finding_class == "collective":
-        runs = [
-            make_run({r: [Call(**PLANTED, **call, outputs=[w])] for r in (0, 1)}, groups={"dp": [0, 1]})
-            for w in "oP"
-        ]
+    runs = [make_run({0: [BEFORE, Call(**PLANTED, **call, outputs=[word])]}) for word in ("o", "P")]
     assert [finding.finding_class for finding in compare(*runs).roots] == [finding_class]
 
 
-def entry(*, flags=0, phase=Phase.FORWARD, inputs=("i",)):
-    """Findings of a pair whose only difference comes in with the inputs of its first call."""
-    call = {"op": "aten.add.Tensor", "scope": "emb", "flags": flags, "phase": phase}
-    runs = [make_run({0: [Call(**call, inputs=[*inputs, word], outputs=["y" + word])]}) for word in "jK"]
+def entry(**changed):
+    """Classes of a pair whose only difference comes in with what its first call is given."""
+    call = {"op": "aten.add.Tensor", "scope": "emb", "inputs": ["i"], "outputs": ["y"]}
+    given = [{name: pair[side] for name, pair in changed.items()} for side in (0, 1)]
+    runs = [make_run({0: [Call(**call | more)]}) for more in given]
     return [finding.finding_class for finding in compare(*runs).roots]
 
 
 def test_what_enters_without_a_recorded_cause_is_a_finding_and_no_kernel():
-    assert entry() == ["upstream"]
-    assert entry(flags=Flag.SEEDED) == ["rng"]
-    assert entry(flags=Flag.FRESH_MEMORY) == ["state"]
-    assert entry(phase=Phase.DATA) == ["data"]
+    tensors = (["j"], ["K"])
+    assert entry(inputs=tensors) == ["upstream"]
+    assert entry(scalars=([0.5], [0.25])) == ["upstream"]
+    assert entry(generator=("g", "H"), flags=(Flag.SEEDED, Flag.SEEDED)) == ["rng"]
+    assert entry(inputs=tensors, flags=(Flag.FRESH_MEMORY, Flag.FRESH_MEMORY)) == ["state"]
+    assert entry(inputs=tensors, phase=(Phase.DATA, Phase.DATA)) == ["data"]
+    assert entry(inputs=tensors, dtype=("int64", "int64")) == ["data"]
 
 
 def test_a_difference_without_recorded_inputs_is_unknown_and_no_kernel():

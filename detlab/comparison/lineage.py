@@ -1,0 +1,165 @@
+"""Where the differing inputs of a call come from, as far as its rank recorded it.
+
+Tensors are followed by their digests and, where the trace has them, by storage and byte range, so that
+views, buckets and in-place writes are not mistaken for unrecorded kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.comparison.ranks import RankComparison
+from detlab.comparison.tensors import differing, tensors_of
+from detlab.schema import DETAIL_DTYPE, Flag, Kind, Side, Verdict
+
+_INPUTS: Final = (Side.INPUT, Side.SCALARS, Side.GENERATOR)
+_INPUT_DIFFERS: Final = (Verdict.RECEIVER, Verdict.ABSORBED, Verdict.CHANGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The differing inputs of the calls in the first divergent step of one rank, and their sources.
+
+    Attributes
+    ----------
+    positions
+        Every position of that step that differs, also those set aside, ascending.
+    changes
+        `TENSOR_DTYPE` rows: inputs, scalar folds and generator states that differ.
+    sources
+        For each change the position of the recorded call that made it; -1 when none did.
+    """
+
+    positions: NDArray[np.intp]
+    changes: NDArray[np.void]
+    sources: NDArray[np.int64]
+
+    def entries(self) -> NDArray[np.intp]:
+        """Give the calls where a difference enters: with changes that no recorded call made.
+
+        Where storages were recorded every change must have a source; without them a bucket or a view
+        cannot be told from an unrecorded write, so that one source is enough.
+        """
+        missing = self.sources < 0
+        sure = missing & ((self.changes["storage"] != 0) | (self.changes["side"] != Side.INPUT))
+        entering = set(np.unique(self.changes["position"][sure]).tolist())
+        all_missing = set(self.changes["position"].tolist()) - set(
+            self.changes["position"][~missing].tolist()
+        )
+        return np.array(sorted(entering | all_missing), np.intp)
+
+    def unexplained(self, position: int) -> NDArray[np.void]:
+        """Give the changes of a call that no recorded call made."""
+        found: NDArray[np.void] = self.changes[(self.changes["position"] == position) & (self.sources < 0)]
+        return found
+
+    def of(self, position: int) -> list[tuple[np.void, int]]:
+        """Give every change of a call with its source."""
+        here = np.flatnonzero(self.changes["position"] == position)
+        return [(self.changes[at], int(self.sources[at])) for at in here]
+
+
+def first_divergent_step(rank: RankComparison) -> int | None:
+    """Give the step of the rank's first divergence; None when it has none."""
+    first = rank.divergent()[:1]
+    return int(rank.events(first, ("step",))["step"][0]) if len(first) else None
+
+
+def follow(rank: RankComparison, step: int) -> Lineage:
+    """Follow the differences of one rank through one step."""
+    positions = rank.differing[rank.events(rank.differing, ("step",))["step"] == step]
+    tensors = tensors_of(rank, positions)
+    inputs = differing(tensors, *_INPUTS)
+    takes = np.isin(rank.verdicts[inputs["position"]], _INPUT_DIFFERS)
+    changes = inputs[takes]
+    outputs = differing(tensors, Side.OUTPUT)
+    sources = _by_digest(changes, outputs)
+    _by_storage(changes, outputs, sources)
+    facts = rank.events(positions, ("kind", "flags"))
+    _after(changes, Side.SCALARS, positions[facts["kind"] == Kind.HOST_READ], sources)
+    _after(changes, Side.GENERATOR, positions[(facts["flags"] & np.uint16(Flag.SEEDED)) != 0], sources)
+    return Lineage(positions, changes, sources)
+
+
+def _by_digest(changes: NDArray[np.void], outputs: NDArray[np.void]) -> NDArray[np.int64]:
+    """Give for each change the last earlier call with an output of the same digest; -1 for none."""
+    order = np.lexsort((outputs["position"], outputs["digest_a"]))
+    made = outputs[order]
+    _, codes = np.unique(np.concatenate([made["digest_a"], changes["digest_a"]]), return_inverse=True)
+    width = int(max(made["position"].max(initial=0), changes["position"].max(initial=0))) + 2
+    keys_made = codes[: len(made)] * width + made["position"] + 1
+    keys = codes[len(made) :] * width + changes["position"] + 1
+    before = np.searchsorted(keys_made, keys, side="left") - 1
+    found = before >= 0
+    found[found] = made["digest_a"][before[found]] == changes["digest_a"][found]
+    return np.where(found, made["position"][before] if len(made) else -1, -1)
+
+
+def _by_storage(changes: NDArray[np.void], outputs: NDArray[np.void], sources: NDArray[np.int64]) -> None:
+    """Fill in the last earlier call that wrote bytes of a change, for views of what it wrote and buckets."""
+    open_changes = np.flatnonzero((sources < 0) & (changes["storage"] != 0))
+    stored = outputs[np.isin(outputs["storage"], changes["storage"][open_changes])]
+    for at in open_changes.tolist():
+        change = changes[at]
+        writes = (stored["storage"] == change["storage"]) & (stored["position"] < change["position"])
+        writes &= (stored["start"] < change["stop"]) & (stored["stop"] > change["start"])
+        if writes.any():
+            sources[at] = stored["position"][writes].max()
+
+
+def _after(
+    changes: NDArray[np.void], side: Side, makers: NDArray[np.intp], sources: NDArray[np.int64]
+) -> None:
+    """Give the changes on one side the last maker before them as their source."""
+    chosen = np.flatnonzero(changes["side"] == side)
+    before = np.searchsorted(makers, changes["position"][chosen], side="left") - 1
+    has = before >= 0
+    sources[chosen[has]] = makers[before[has]]
+
+
+def touched_before(rank: RankComparison, position: int, change: np.void) -> int | None:
+    """Give the last earlier call of the same batch that used the bytes of a change; None when there is none.
+
+    They were equal then, or the change would have a source: something unrecorded wrote in between.
+    """
+    if not change["storage"]:
+        return None
+    row = int(rank.rows(np.array([position]))[0][0])
+    first, details, seqs = _batch_before(rank, row, ("seq", "storage", "start", "stop"))
+    touching = (details["storage"] == change["storage"]) & (details["start"] < change["stop"])
+    touching &= details["stop"] > change["start"]
+    rows = first + np.flatnonzero(np.isin(seqs, details["seq"][touching]))
+    return int(rank.positions_of(rows[-1:])[0]) if len(rows) else None
+
+
+def weak_producers(rank: RankComparison, position: int) -> list[int]:
+    """Give the positions of the calls that made the weak inputs of a call, nearest first.
+
+    A weak input has a digest that can be equal for different bits: its producer may be the real origin.
+    """
+    row = int(rank.rows(np.array([position]))[0][0])
+    tensors = tensors_of(rank, np.array([position]))
+    wanted = tensors["digest_a"][tensors["side"] == Side.INPUT]
+    first, details, seqs = _batch_before(rank, row, ("seq", "side", "digest"))
+    made = np.isin(details["digest"], wanted) & (details["side"] == Side.OUTPUT)
+    rows = first + np.flatnonzero(np.isin(seqs, details["seq"][made]))
+    positions = rank.positions_of(rows)[::-1]
+    flags = rank.events(positions, ("flags",))["flags"] if len(positions) else np.empty(0, np.uint16)
+    return [int(p) for p in positions[(flags & np.uint16(Flag.WEAK_OUTPUT)) != 0]]
+
+
+def _batch_before(
+    rank: RankComparison, row: int, names: tuple[str, ...]
+) -> tuple[int, dict[str, NDArray[Any]], NDArray[Any]]:
+    """Give the first row of a row's batch, its detail columns, and the sequence numbers before the row."""
+    bounds = rank.a.batch_starts()
+    number = int(np.searchsorted(bounds, row, side="right")) - 1
+    first = int(bounds[number])
+    seqs = rank.a.columns(first, row, ["seq"])["seq"]
+    if number >= len(rank.a.details):
+        return first, {name: np.empty(0, DETAIL_DTYPE[name]) for name in names}, seqs
+    return first, rank.a.details.read(number, names), seqs

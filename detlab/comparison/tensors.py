@@ -1,0 +1,124 @@
+"""The tensors of compared calls: detail rows of both runs side by side, read only where they are needed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.comparison.ranks import RankComparison
+from detlab.schema import Side
+from detlab.store import RankTrace
+
+TENSOR_DTYPE: Final = np.dtype(
+    [
+        ("position", "<i8"),
+        ("side", "u1"),
+        ("index", "<u2"),
+        ("digest_a", "<u8"),
+        ("digest_b", "<u8"),
+        ("in_both", "?"),
+        ("storage", "<u8"),
+        ("start", "<u8"),
+        ("stop", "<u8"),
+        ("has_stats", "u1"),
+        ("absmax_a", "<f8"),
+        ("absmax_b", "<f8"),
+        ("total_a", "<f8"),
+        ("total_b", "<f8"),
+        ("nans_a", "<u8"),
+        ("nans_b", "<u8"),
+    ]
+)
+"""One tensor, scalar fold or generator state of one compared call; storage and range are those of run a."""
+
+_READ: Final = (
+    "seq",
+    "side",
+    "index",
+    "digest",
+    "storage",
+    "start",
+    "stop",
+    "has_stats",
+    "absmax",
+    "total",
+    "nans",
+)
+_KEY_SHIFT: Final = 18  # two bits for the side, sixteen for the index
+
+
+def tensors_of(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.void]:
+    """Give the tensors of some compared calls, by position, side and index.
+
+    Parameters
+    ----------
+    rank
+        The compared rank.
+    positions
+        Ascending. Calls of one run only, and calls without detail rows, give nothing.
+
+    Returns
+    -------
+    `TENSOR_DTYPE` rows for every tensor that run a recorded; ``in_both`` says whether run b has it too.
+    """
+    rows_a, rows_b = rank.rows(positions)
+    paired = (rows_a >= 0) & (rows_b >= 0)
+    mine = _details(rank.a, rows_a[paired], positions[paired])
+    theirs = _details(rank.b, rows_b[paired], positions[paired])
+    tensors = np.zeros(len(mine["key"]), TENSOR_DTYPE)
+    tensors["position"] = mine["key"] >> _KEY_SHIFT
+    for name in ("side", "index", "storage", "start", "stop"):
+        tensors[name] = mine[name]
+    at = np.searchsorted(theirs["key"], mine["key"])
+    found = at < len(theirs["key"])
+    found[found] = theirs["key"][at[found]] == mine["key"][found]
+    tensors["in_both"] = found
+    for name in ("digest", "absmax", "total", "nans"):
+        tensors[f"{name}_a"] = mine[name]
+        tensors[f"{name}_b"][found] = theirs[name][at[found]]
+    tensors["has_stats"][found] = mine["has_stats"][found] & theirs["has_stats"][at[found]]
+    return tensors
+
+
+def _details(
+    trace: RankTrace, rows: NDArray[np.int64], positions: NDArray[np.intp]
+) -> dict[str, NDArray[Any]]:
+    """Give the detail rows of some events with a key of (position, side, index), in the order of the key."""
+    bounds = trace.batch_starts()
+    batch_of = np.searchsorted(bounds, rows, side="right") - 1
+    parts: list[dict[str, NDArray[Any]]] = []
+    for number in np.unique(batch_of).tolist():
+        if number < len(trace.details):
+            here = batch_of == number
+            parts.append(_batch_details(trace, number, rows[here] - bounds[number], positions[here]))
+    names = ("key", *_READ[1:])
+    empty = {name: np.empty(0, np.int64) for name in names}
+    merged = {name: np.concatenate([part[name] for part in parts or [empty]]) for name in names}
+    order = np.argsort(merged["key"], kind="stable")
+    return {name: column[order] for name, column in merged.items()}
+
+
+def _batch_details(
+    trace: RankTrace, number: int, rows: NDArray[np.int64], positions: NDArray[np.intp]
+) -> dict[str, NDArray[Any]]:
+    seqs = trace.events.read(number, ["seq"])["seq"][rows]
+    order = np.argsort(seqs)
+    details = trace.details.read(number, _READ)
+    at = np.searchsorted(seqs[order], details["seq"])
+    belongs = at < len(seqs)
+    belongs[belongs] = seqs[order][at[belongs]] == details["seq"][belongs]
+    found = {name: details[name][belongs] for name in _READ[1:]}
+    position = positions[order][at[belongs]].astype(np.int64)
+    found["key"] = position << _KEY_SHIFT | found["side"].astype(np.int64) << 16 | found["index"]
+    return found
+
+
+def differing(tensors: NDArray[np.void], *sides: Side) -> NDArray[np.void]:
+    """Give the tensors on some sides whose digests differ between the runs, or that only run a has."""
+    chosen = np.isin(tensors["side"], sides)
+    found: NDArray[np.void] = tensors[
+        chosen & ((tensors["digest_a"] != tensors["digest_b"]) | ~tensors["in_both"])
+    ]
+    return found
