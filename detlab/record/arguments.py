@@ -14,11 +14,10 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 
+from detlab.ops import makes_fresh_memory, overwrites_target
 from detlab.record.tables import (
     ALIASING,
     COMMUNICATION_SETTINGS,
-    FRESH,
-    OVERWRITERS,
     PARTIAL_WRITERS,
     SCALED_SELF,
 )
@@ -74,6 +73,7 @@ class Plan:
 def plan_of(func: OpOverload) -> Plan:
     """Judge an op by its schema, tags and name."""
     namespace, base = func._schema.name.split("::", 1)
+    grows = base in ("resize_", "resize_as_")
     communicates = namespace in ("c10d", "_c10d_functional")
     give_role = _collective_role if communicates else _schema_role
     arguments = func._schema.arguments
@@ -87,8 +87,8 @@ def plan_of(func: OpOverload) -> Plan:
         is_view=func.is_view or base in ALIASING,
         is_seeded=torch.Tag.nondeterministic_seeded in func.tags,
         is_functional_collective=namespace == "_c10d_functional",
-        makes_fresh=base in FRESH,
-        grows=base in ("resize_", "resize_as_"),
+        makes_fresh=makes_fresh_memory(base) and not grows,
+        grows=grows,
         writes_part=base in PARTIAL_WRITERS,
         scales_self=base in SCALED_SELF,
     )
@@ -107,7 +107,8 @@ def _kind(func: OpOverload, communicates: bool) -> Kind:
 def _schema_role(argument: Any, base: str) -> int:
     if argument.alias_info is None or not argument.alias_info.is_write:
         return READS
-    return WRITES if argument.is_out or base in OVERWRITERS else READS | WRITES
+    is_overwritten = argument.is_out or base == "set_" or overwrites_target(base)
+    return WRITES if is_overwritten else READS | WRITES
 
 
 def _collective_role(argument: Any, base: str) -> int:

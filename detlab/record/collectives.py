@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from types import FunctionType
 from typing import Any, Final
 
 import torch
@@ -120,9 +121,13 @@ class Collectives:
                 replace_attribute(undo, ProcessGroup, name, self._follow_reduce(method))
 
     def _follow_wait(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Complete what a work stands for; ops by which a backend finishes it are no events of their own."""
+        is_python = isinstance(original, FunctionType)
+
         @functools.wraps(original)
         def wait(work: Work, *args: Any, **kwargs: Any) -> Any:
-            result = original(work, *args, **kwargs)
+            with nullcontext() if is_python else torch._C._DisableTorchDispatch():
+                result = original(work, *args, **kwargs)
             self._waited_for(work)
             return result
 

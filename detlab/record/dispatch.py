@@ -31,6 +31,7 @@ from detlab.record.communicators import (
 )
 from detlab.record.events import Call, EventLog
 from detlab.record.memory import UnsettledMemory
+from detlab.record.pieces import cut, cuts_inputs, cuts_outputs
 from detlab.record.scopes import Scopes
 from detlab.record.sides import Fingerprint, Fingerprinter, Known, Placed, placed
 from detlab.schema import Evidence, Flag, Kind, Side
@@ -217,6 +218,11 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         call = self._begin(plan, communicator.label)
         call.attributes = attributes_of(plan, communicator.members, args, kwargs, self.collectives.reduce_op)
         given = sort_arguments(plan, args, kwargs)
+        num_members = len(communicator.members)
+        if cuts_inputs(plan.name):
+            sizes = plan.argument("input_split_sizes", args, kwargs) or ()
+            given.reads = cut(given.reads, num_members, sizes)
+        call.num_pieces = num_members if cuts_outputs(plan.name) else 1
         given.scalars += [f"{name}={text}" for name, text in call.attributes]
         if "barrier" not in plan.name:
             call.inputs = self._inputs(call, plan, given, kwargs, {})
@@ -225,8 +231,8 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _complete(self, call: Call) -> None:
         """Hash what a collective gave, now that it is there."""
         with _NO_TORCH_FUNCTION(), _NO_DISPATCH_MODES():
-            outputs = placed(call.outputs)
-            self._settle_all(outputs)
+            self._settle_all(placed(call.outputs))
+            outputs = placed(cut(call.outputs, call.num_pieces) if call.num_pieces > 1 else call.outputs)
             found = self._look.look(outputs, call.seq, Side.OUTPUT, trust=True, known={})
             self._emit(call, found)
 

@@ -43,12 +43,13 @@ class Call:
         "flags",
         "inputs",
         "kind",
+        "num_pieces",
         "outputs",
         "seq",
         "site_call",
         "step",
         "where",
-    )  # fmt: skip
+    )
 
     def __init__(self, seq: int, step: int, where: Where, kind: Kind, callee: int, site_call: int) -> None:
         self.seq, self.step, self.where, self.kind = seq, step, where, kind
@@ -58,6 +59,7 @@ class Call:
         self.flags = 0
         self.inputs = Fingerprint()
         self.outputs: Sequence[torch.Tensor] = ()
+        self.num_pieces = 1
 
 
 class EventLog:

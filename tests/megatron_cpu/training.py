@@ -27,6 +27,7 @@ class Recipe:
     num_heads: int = 4
     sequence: int = 16
     vocabulary: int = 64
+    num_tokens_in_use: int = 64
     microbatch_size: int = 2
     num_microbatches: int = 2
     num_steps: int = 3
@@ -127,7 +128,7 @@ def random_batches(recipe: Recipe) -> Iterator[torch.Tensor]:
     generator = torch.Generator().manual_seed(1_000 + parallel_state.get_data_parallel_rank())
     shape = (recipe.microbatch_size, recipe.sequence + 1)
     while True:
-        yield torch.randint(0, recipe.vocabulary, shape, generator=generator)
+        yield torch.randint(0, recipe.num_tokens_in_use, shape, generator=generator)
 
 
 def step(recipe: Recipe, chunk: Any, optimizer: Any, batches: Iterator[torch.Tensor], rec: Recorder) -> float:

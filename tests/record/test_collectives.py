@@ -183,9 +183,31 @@ def test_what_is_gathered_scattered_and_exchanged_is_only_an_output():
         gather, exchange = seen.one("c10d.allgather_.default"), seen.one("c10d.alltoall_base_.default")
         scatter = seen.one("c10d.reduce_scatter_.default")
         assert (gather.num_in, gather.num_out, gather.out_digest) == (1, 2, folded([0.0], [1.0]))
-        assert (exchange.num_in, exchange.num_out) == (1, 1)
+        assert (exchange.num_in, exchange.num_out) == (2, 1)  # a slice for each member
         assert exchange.out_digest == folded([10.0 * rank, 10.0 * rank + 1])
         assert (scatter.num_in, scatter.num_out, scatter.out_digest) == (2, 1, folded([1.0]))
+
+
+def in_one_tensor(rec):
+    rank = float(dist.get_rank())
+    dist.all_gather_into_tensor(torch.empty(4), torch.tensor([rank, rank]))
+    dist.reduce_scatter_tensor(torch.empty(1), torch.tensor([rank, rank + 1]))
+    sizes = [1, 2] if rank == 0 else [1, 1]
+    dist.all_to_all_single(
+        torch.empty(2 if rank == 0 else 3), torch.ones(sum(sizes)), [1, 1] if rank == 0 else [2, 1], sizes
+    )
+
+
+def test_the_one_tensor_of_a_collective_is_cut_into_a_piece_for_each_member():
+    for rank, seen in enumerate(on_two_ranks(in_one_tensor)):
+        gather, scatter = (
+            seen.one("c10d._allgather_base_.default"),
+            seen.one("c10d._reduce_scatter_base_.default"),
+        )
+        assert gather.out_digest == folded([0.0, 0.0], [1.0, 1.0])
+        assert scatter.in_digest == folded([float(rank)], [rank + 1.0], scalars=["reduce_op=sum"])
+        exchange = seen.one("c10d.alltoall_base_.default")
+        assert [meta.shape for meta in exchange.meta.inputs] == ([(1,), (2,)] if rank == 0 else [(1,), (1,)])
 
 
 def coalesced(rec):
