@@ -15,6 +15,9 @@ def add_parser(subparsers: Any) -> None:
         "-o", "--output", default="report.html", metavar="FILE", help="where to write (default: report.html)"
     )
     parser.add_argument("--json", action="store_true", help="print the path and the verdict as JSON")
+    parser.set_defaults(run=run)
+    parser.set_defaults(run=run)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

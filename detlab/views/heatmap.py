@@ -11,7 +11,8 @@ from detlab.comparison import Comparison
 from detlab.run import spans
 from detlab.schema import Verdict
 from detlab.views.figures import style
-from detlab.views.grid import MAX_MARKERS, Grid, make_grid
+from detlab.views.fill import make_grid
+from detlab.views.grid import MAX_MARKERS, Grid
 from detlab.views.palette import CODE_COLOURS, HATCH, NEUTRAL, VERDICT_COLOURS, css
 from detlab.views.pooling import MATCH
 from detlab.views.text import label

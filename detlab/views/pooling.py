@@ -35,22 +35,3 @@ def codes_of(verdicts: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Codes:
 def factor_for(size: int, limit: int) -> int:
     """Give the least number of neighbours to pool so that at most ``limit`` cells are left."""
     return max(1, -(-size // limit))
-
-
-def pool(codes: Codes, max_rows: int = MAX_ROWS, max_columns: int = MAX_COLUMNS) -> Codes:
-    """Take the worst of each block of cells, in whole blocks from the first row and column on.
-
-    Parameters
-    ----------
-    codes
-        Shape (rows, columns).
-    max_rows, max_columns
-        Shape of the picture at most; the last blocks hang over when the sizes do not divide.
-    """
-    rows = np.arange(0, codes.shape[0], factor_for(codes.shape[0], max_rows))
-    columns = np.arange(0, codes.shape[1], factor_for(codes.shape[1], max_columns))
-    if not codes.size:
-        return codes
-    by_row: Codes = np.maximum.reduceat(codes, rows, axis=0)
-    by_cell: Codes = np.maximum.reduceat(by_row, columns, axis=1)
-    return by_cell

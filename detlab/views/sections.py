@@ -12,7 +12,7 @@ from detlab.comparison.text import PROVES, coverage_line, headline
 from detlab.run import Run, spans
 from detlab.schema import Verdict
 from detlab.views.chart_svg import Line, bar_chart, line_chart
-from detlab.views.grid import make_grid
+from detlab.views.fill import make_grid
 from detlab.views.map_html import map_html, swatch
 from detlab.views.palette import VERDICT_COLOURS, css
 from detlab.views.recipes import is_version, recipe_entries

@@ -80,7 +80,7 @@ def describe(pairs: pl.DataFrame) -> str:
     for side in ("a", "b"):
         absent = int(pairs[side].null_count())
         odd = int((~pairs[side].is_finite()).sum())
-        text += f"; {side} lacks {absent} steps" if absent else ""
+        text += f"; {side} lacks {absent} step{'s' if absent > 1 else ''}" if absent else ""
         text += f"; {side} is NaN or infinite in {odd}" if odd else ""
     return rank + text
 

@@ -1,0 +1,211 @@
+"""The report: the answer first, everything escaped, one small file that asks the network for nothing."""
+
+import dataclasses
+import math
+import re
+import zlib
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from detlab.comparison import compare
+from detlab.errors import InputError
+from detlab.schema import Verdict
+from detlab.testing import make_run
+from detlab.views import report
+from detlab.views.png import png
+from detlab.views.pooling import ORIGIN
+from detlab.views.report import report_html
+from tests.views.stories import (
+    one_in_a_million,
+    one_origin,
+    set_aside,
+    step_calls,
+    story,
+    with_metric,
+    with_recipe,
+)
+
+EVIL = '</title><script>boom()</script><img src="http://evil.example/x" onerror="boom()">\x1b[31m'
+VOID = {"meta", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser would see: its elements, and the text of its sections."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.open, self.text = [], [], [], ""
+        self.feed(text)
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def evil_comparison():
+    runs = [
+        with_recipe(
+            with_metric(story(EVIL + label, {0: [word]}, scope=EVIL, op=EVIL), [1.0], EVIL),
+            {EVIL: label, "env": {"A": EVIL + label}},
+        )
+        for label, word in (("a", "y"), ("b", "z"))
+    ]
+    damaged = dataclasses.replace(runs[1], problems=(EVIL,), source=EVIL)
+    return compare(runs[0], damaged)
+
+
+def test_the_verdict_stands_first_and_the_sections_in_the_order_of_questions():
+    page = report_html(one_origin())
+    titles = re.findall(r"<h2>(.*?)</h2>", page)
+    assert page.index("DIVERGED".lower()) < page.index("<h2>")
+    assert titles == [
+        "Findings",
+        "Map of ranks and calls",
+        "Where each rank first differs",
+        "Divergence by step",
+        "Coverage",
+        "Set aside",
+        "Structure",
+        "Problems",
+        "Recipes",
+    ]
+
+
+def test_a_finding_says_where_how_strong_why_and_what_next():
+    text = Page(report_html(one_origin())).text
+    for part in ("kernel", "aten.mm.default", "lin, backward", "exact", "every recorded input", "Next:"):
+        assert part in text
+
+
+def test_a_match_says_what_was_looked_at():
+    run = story("a", {0: ["y"]})
+    text = Page(report_html(compare(run, run))).text
+    assert "nothing differs" in text and "so there is no finding" in text and "1 of 1" in text
+
+
+def test_an_origin_is_a_shape_with_its_site_as_text():
+    page = report_html(one_in_a_million(123_456))
+    (place,) = re.findall(r'<use href="#diamond" x="([\d.]+)%" y="\d+"/></g>', page)
+    assert float(place) == pytest.approx(12.35, abs=0.01)
+    assert "origin: 1/0/forward/lin/aten.mm.default#123456</title>" in page
+
+
+def test_what_was_not_recorded_is_hatched():
+    run = make_run({0: step_calls(1)[:1], 1: step_calls(1)})
+    page = report_html(compare(run, run))
+    assert 'fill="url(#hatch)"' in page and "untraced: no call was recorded" in page
+    whole = make_run({0: step_calls(1)})
+    assert "untraced: no call was recorded" not in report_html(compare(whole, whole))
+
+
+def test_what_is_set_aside_is_listed_with_its_reason():
+    text = Page(report_html(set_aside())).text
+    assert "pointers" in text and "1 calls are set aside" in text
+
+
+@pytest.mark.parametrize("make", [one_origin, evil_comparison, set_aside])
+def test_the_report_asks_the_network_for_nothing(make):
+    page = Page(report_html(make()))
+    assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & set(page.tags)
+    for tag, name, value in page.attributes:
+        assert not name.startswith("on")
+        if name in ("src", "href", "srcset", "xlink:href", "action", "data"):
+            assert value.startswith(("#", "data:image/png;base64,")), (tag, name, value)
+        if "url(" in value and name != "content":
+            assert value == "url(#hatch)"
+
+
+def test_the_browser_is_told_to_refuse_every_request():
+    (policy,) = [
+        v for _, name, v in Page(report_html(one_origin())).attributes if name == "content" and "src" in v
+    ]
+    assert "default-src 'none'" in policy and "img-src data:" in policy and "script" not in policy
+
+
+def test_styles_name_no_address():
+    assert not re.search(r"url\((?!#)|@import|https?:", report_html(one_origin()))
+
+
+def test_markup_from_a_trace_stays_text():
+    text = report_html(evil_comparison())
+    page = Page(text)
+    assert "script" not in page.tags and "img" not in page.tags
+    assert page.text.count("<script>boom()</script>") >= 6  # labels, op, scope, metric, recipe, problem
+    assert "\x1b" not in text and r"\x1b[31m" in page.text
+
+
+def test_pictures_and_tables_have_words_for_those_who_do_not_see_them():
+    a, b = story("a", {0: ["y"]}), story("b", {0: ["z"]})
+    page = Page(report_html(compare(with_metric(a, [1.0, 2.0]), with_metric(b, [1.0, 2.5]))))
+    assert ("html", "lang", "en") in page.attributes
+    named = [value for tag, name, value in page.attributes if tag == "svg" and name == "aria-label"]
+    assert len(named) == page.attributes.count(("svg", "role", "img")) == 4
+    assert all(named)
+    assert page.tags.count("th") == sum(name == "scope" for _, name, _ in page.attributes)
+
+
+def test_metrics_are_drawn_with_the_first_step_whose_bits_differ():
+    a, b = story("a", {0: ["y"]}), story("b", {0: ["y"]})
+    values = [1.0, 0.0, math.nan, 4.0], [1.0, -0.0, math.nan]
+    page = report_html(compare(with_metric(a, values[0]), with_metric(b, values[1])))
+    assert "bits first differ at step 2, then in 1 of 3 common steps" in page
+    assert page.count('class="mark"') == 1  # |a - b| is zero throughout, so it has no chart
+    assert page.count('class="middle odd"') == 2
+
+
+def test_only_what_differs_between_recipes_is_listed_and_versions_always():
+    recipe = {"state": {"threads": 4, "versions": {"torch": "2.13.0"}}}
+    other = {"state": {"threads": 8, "versions": {"torch": "2.13.0"}}}
+    run = story("run", {0: ["y"]})
+    text = Page(report_html(compare(with_recipe(run, recipe), with_recipe(run, other)))).text
+    assert "state.threads48" in text and "state.versions.torch2.13.0" in text
+    same = Page(report_html(compare(with_recipe(run, recipe), with_recipe(run, recipe)))).text
+    assert "The recorded recipes do not differ." in same and "state.threads" not in same
+
+
+def test_a_recipe_that_the_ranks_of_a_run_do_not_share_names_the_ranks():
+    run = story("a", {0: ["y"], 1: ["y"]})
+    odd = dataclasses.replace(run.ranks[1].header, recipe={"threads": 8})
+    even = dataclasses.replace(run.ranks[0].header, recipe={"threads": 4})
+    ranks = tuple(dataclasses.replace(t, header=h) for t, h in zip(run.ranks, (even, odd), strict=True))
+    cmp = compare(dataclasses.replace(run, ranks=ranks), with_recipe(run, {"threads": 4}))
+    text = Page(report_html(cmp)).text
+    assert "4 (ranks 0); 8 (ranks 1)" in text
+
+
+def test_the_report_is_one_small_file(tmp_path):
+    path = report(one_in_a_million(5), tmp_path / "deep" / "report.html")
+    assert path.stat().st_size < 100_000
+    assert [each.name for each in path.parent.iterdir()] == ["report.html"]
+
+
+def test_a_report_that_cannot_be_written_leaves_what_was_there(tmp_path):
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(InputError, match="Hint:"):
+        report(one_origin(), tmp_path / "report.html")
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_picture_holds_one_pixel_per_cell():
+    content = png(np.array([[0, 1], [ORIGIN, 1]], np.uint8))
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    start = content.index(b"IDAT") + 4
+    size = int.from_bytes(content[start - 8 : start - 4], "big")
+    assert zlib.decompress(content[start : start + size]) == bytes([0, 0, 1, 0, ORIGIN, 1])
+    assert content[content.index(b"tRNS") + 4] == 0  # nothing is painted over what was not recorded
+    assert 1 + Verdict.ORIGIN == ORIGIN
