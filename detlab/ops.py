@@ -70,6 +70,10 @@ LANES: Final = ("_foreach_", "_fused_adam", "_fused_adamw", "_fused_sgd")
 """Beginnings of list ops in which lane *i* of the output depends on lane *i* of the inputs alone."""
 
 
+FROM_HOST: Final = frozenset("lift lift_fresh lift_fresh_copy".split())
+"""Ops whose input is a tensor just made from Python numbers: it has no producer among the ops."""
+
+
 class Dependence(Enum):
     """What the output of a call that communicates depends on."""
 
@@ -138,9 +142,25 @@ def is_deterministic(op: str) -> bool:
     return name in DETERMINISTIC or name in VIEWS or name.startswith("_foreach_")
 
 
+def comes_from_host(op: str) -> bool:
+    """Say whether the op's input was made from Python numbers."""
+    return base_name(op) in FROM_HOST
+
+
 def is_lane_wise(op: str) -> bool:
     """Say whether the op works on lists, lane by lane."""
     return base_name(op).startswith(LANES)
+
+
+LISTS_A_TENSOR_PER_MEMBER: Final = frozenset(
+    "all_gather all_to_all allgather_ alltoall_ gather gather_ reduce_scatter reduce_scatter_ scatter scatter_".split()
+)
+"""Collectives that take or give a list with one tensor for each member; the coalesced ones list buckets."""
+
+
+def lists_a_tensor_per_member(op: str) -> bool:
+    """Say whether pieces or slices of the collective are tensors of their own, one for each member."""
+    return base_name(op) in LISTS_A_TENSOR_PER_MEMBER
 
 
 @lru_cache(maxsize=4_096)

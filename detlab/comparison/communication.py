@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison.ranks import RankComparison, read_rows
 from detlab.comparison.tensors import differing, tensors_of
-from detlab.ops import Dependence, dependence
+from detlab.ops import Dependence, dependence, lists_a_tensor_per_member
 from detlab.schema import Kind, Side, Verdict
 
 INPUTS_DIFFER: Final = (Verdict.RECEIVER, Verdict.ABSORBED, Verdict.CHANGED)
@@ -104,6 +104,7 @@ class GroupJudge:
     """
 
     def __init__(self, ranks: Sequence[RankComparison]) -> None:
+        self.ranks = tuple(ranks)
         self._by_rank = {rank.rank: rank for rank in ranks}
         self._streams: dict[tuple[int, int], _Stream] = {}
 
@@ -151,7 +152,7 @@ class GroupJudge:
         Unknown also when the member has not recorded one tensor for each member of the group.
         """
         row, rank = self.row_on(call, member), self._by_rank.get(member)
-        if row is None or rank is None:
+        if row is None or rank is None or not lists_a_tensor_per_member(call.op):
             return None
         tensors = tensors_of(rank, rank.positions_of(np.array([row])))
         tensors = tensors[tensors["side"] == side]
@@ -159,12 +160,19 @@ class GroupJudge:
             return None
         return set(differing(tensors, side)["index"].tolist())
 
-    def givers(self, rank: RankComparison, position: int) -> tuple[int, ...]:
-        """Give the other members of a collective whose own inputs differ."""
+    def givers(self, rank: RankComparison, position: int) -> dict[int, int]:
+        """Give the other contributors whose own inputs differ: rank and position of the same call there."""
         call = self.call(rank, position)
-        return _members_with(
-            self.states(call, [member for member in call.members if member != rank.rank]), INPUTS_DIFFER
-        )
+        sources = [call.key[1]] if call.dependence is Dependence.SEND else call.members
+        if call.dependence is Dependence.SOURCE and call.root is not None:
+            sources = [call.root]
+        states = self.states(call, [member for member in sources if member != rank.rank])
+        found = {}
+        for member in _members_with(states, INPUTS_DIFFER):
+            row = self.row_on(call, member)
+            assert row is not None
+            found[member] = int(self._by_rank[member].positions_of(np.array([row]))[0])
+        return found
 
     def _stream(self, rank: RankComparison, step: int) -> _Stream:
         found = self._streams.get((rank.rank, step))
@@ -173,21 +181,18 @@ class GroupJudge:
         return found
 
 
-def judge_communication(ranks: Sequence[RankComparison]) -> tuple[list[RankComparison], Judged]:
-    """Replace the verdicts that communicating calls have alone by those of their groups.
+def judge_communication(judge: GroupJudge) -> Judged:
+    """Judge the communicating calls that their groups may judge otherwise than they look alone.
 
     Returns
     -------
-    The ranks with these verdicts, and the judgements by rank and position.
+    The judgements by rank and position; a call that is not there keeps the verdict that it has alone.
     """
-    judge = GroupJudge(ranks)
     judged: Judged = {}
-    replaced = []
-    for rank in ranks:
+    for rank in judge.ranks:
         found = {int(position): judge.judge(rank, int(position)) for position in _candidates(rank)}
         judged[rank.rank] = {position: each for position, each in found.items() if each is not None}
-        replaced.append(rank.with_verdicts({p: each.verdict for p, each in judged[rank.rank].items()}))
-    return replaced, judged
+    return judged
 
 
 def _candidates(rank: RankComparison) -> NDArray[np.intp]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detlab.comparison.communication import judge_communication
+from detlab.comparison.communication import GroupJudge, Judged, judge_communication
 from detlab.comparison.contradictions import judge_contradictions
 from detlab.comparison.findings import group_findings
 from detlab.comparison.ranks import RankComparison, compare_rank
@@ -56,12 +56,13 @@ def compare(
     steps = _common_steps(run_a, run_b)
     ranks, damaged = _compare_ranks(run_a, run_b, steps, executor, verify)
     ranks = [set_notes_aside(rank) for rank in ranks]
-    ranks, judged = judge_communication(ranks)
-    ranks = [judge_contradictions(rank) for rank in ranks]
-    roots = find_roots(ranks, judged)
+    judge = GroupJudge(ranks)
+    judged = judge_communication(judge)
+    ranks = [judge_contradictions(_with_judgements(rank, judged)) for rank in ranks]
+    roots = find_roots(ranks, judged, judge)
     findings = group_findings(roots, ranks, _captures(run_a) | _captures(run_b))
     problems = [*_problems(run_a, run_b), *damaged, *_missing(run_a, run_b, ranks)]
-    return Comparison(run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems))
+    return Comparison(run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems), judge)
 
 
 def _refuse_other_layout(a: Run, b: Run) -> None:
@@ -136,6 +137,10 @@ def _gather(
     if not ranks:
         raise TraceError(damaged[0][1], "not one rank could be compared; copy the runs again")
     return ranks, damaged
+
+
+def _with_judgements(rank: RankComparison, judged: Judged) -> RankComparison:
+    return rank.with_verdicts({position: each.verdict for position, each in judged[rank.rank].items()})
 
 
 def _captures(run: Run) -> dict[str, Path]:

@@ -69,7 +69,7 @@ def _num_lanes(meta: Meta, num_inputs: int, num_outputs: int) -> int:
 
 
 def _has_origin_lane(tensors: NDArray[np.void], num_lanes: int) -> bool:
-    if len(differing(tensors, Side.SCALARS)):
+    if len(differing(tensors, Side.SCALARS)):  # a learning rate reaches every lane
         return False
     inputs, outputs = (differing(tensors, side)["index"] % num_lanes for side in (Side.INPUT, Side.OUTPUT))
     return bool(np.setdiff1d(outputs, inputs).size)

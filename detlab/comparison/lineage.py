@@ -6,6 +6,7 @@ views, buckets and in-place writes are not mistaken for unrecorded kernels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,20 +15,24 @@ from numpy.typing import NDArray
 
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
+from detlab.ops import comes_from_host
 from detlab.schema import DETAIL_DTYPE, Flag, Kind, Side, Verdict
 
 _INPUTS: Final = (Side.INPUT, Side.SCALARS, Side.GENERATOR)
+_NUMBER_BYTES: Final = 16
+"""Bytes of the largest single number, a complex one."""
+
 _INPUT_DIFFERS: Final = (Verdict.RECEIVER, Verdict.ABSORBED, Verdict.CHANGED)
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The differing inputs of the calls in the first divergent step of one rank, and their sources.
+    """The differing inputs of the calls in some steps of one rank, and their sources.
 
     Attributes
     ----------
     positions
-        Every position of that step that differs, also those set aside, ascending.
+        Every position of these steps that differs, also those set aside, ascending.
     changes
         `TENSOR_DTYPE` rows: inputs, scalar folds and generator states that differ.
     sources
@@ -69,20 +74,43 @@ def first_divergent_step(rank: RankComparison) -> int | None:
     return int(rank.events(first, ("step",))["step"][0]) if len(first) else None
 
 
-def follow(rank: RankComparison, step: int) -> Lineage:
-    """Follow the differences of one rank through one step."""
-    positions = rank.differing[rank.events(rank.differing, ("step",))["step"] == step]
+def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
+    """Follow the differences of one rank through some steps."""
+    steps = rank.events(rank.differing, ("step",))["step"]
+    positions = rank.differing[(steps >= first_step) & (steps <= last_step)]
     tensors = tensors_of(rank, positions)
     inputs = differing(tensors, *_INPUTS)
     takes = np.isin(rank.verdicts[inputs["position"]], _INPUT_DIFFERS)
-    changes = inputs[takes]
+    changes = inputs[takes & ~_is_result(inputs)]
     outputs = differing(tensors, Side.OUTPUT)
     sources = _by_digest(changes, outputs)
     _by_storage(changes, outputs, sources)
-    facts = rank.events(positions, ("kind", "flags"))
-    _after(changes, Side.SCALARS, positions[facts["kind"] == Kind.HOST_READ], sources)
-    _after(changes, Side.GENERATOR, positions[(facts["flags"] & np.uint16(Flag.SEEDED)) != 0], sources)
+    facts = rank.events(positions, ("kind", "flags", "callee"))
+    from_host = _of_callees(rank, positions, facts["callee"], comes_from_host)
+    reads = positions[facts["kind"] == Kind.HOST_READ]
+    _after(changes, changes["side"] == Side.SCALARS, reads, sources)
+    # torch.tensor([...]) reads single numbers out of tensors without an op of its own
+    numbers = outputs["position"][outputs["stop"] - outputs["start"] <= _NUMBER_BYTES]
+    _after(changes, np.isin(changes["position"], from_host), np.union1d(reads, numbers), sources)
+    drawn = changes["side"] == Side.GENERATOR
+    _after(changes, drawn, positions[(facts["flags"] & np.uint16(Flag.SEEDED)) != 0], sources)
     return Lineage(positions, changes, sources)
+
+
+def _is_result(tensors: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Tell the numbers that a call gave (index 1) from those that it was given (index 0)."""
+    result: NDArray[np.bool_] = (tensors["side"] == Side.SCALARS) & (tensors["index"] == 1)
+    return result
+
+
+def _of_callees(
+    rank: RankComparison, positions: NDArray[np.intp], callees: NDArray[Any], holds: Callable[[str], bool]
+) -> NDArray[np.intp]:
+    """Give the positions whose op has a property; calls of run b only have none."""
+    in_a = rank.rows(positions)[0] >= 0
+    names = rank.a.names.callees
+    wanted = [number for number in np.unique(callees[in_a]).tolist() if holds(names[number].op)]
+    return positions[in_a & np.isin(callees, wanted)]
 
 
 def _by_digest(changes: NDArray[np.void], outputs: NDArray[np.void]) -> NDArray[np.int64]:
@@ -112,10 +140,13 @@ def _by_storage(changes: NDArray[np.void], outputs: NDArray[np.void], sources: N
 
 
 def _after(
-    changes: NDArray[np.void], side: Side, makers: NDArray[np.intp], sources: NDArray[np.int64]
+    changes: NDArray[np.void],
+    concerned: NDArray[np.bool_],
+    makers: NDArray[np.intp],
+    sources: NDArray[np.int64],
 ) -> None:
-    """Give the changes on one side the last maker before them as their source."""
-    chosen = np.flatnonzero(changes["side"] == side)
+    """Give the changes concerned the last maker before them as their source, if they have none."""
+    chosen = np.flatnonzero(concerned & (sources < 0))
     before = np.searchsorted(makers, changes["position"][chosen], side="left") - 1
     has = before >= 0
     sources[chosen[has]] = makers[before[has]]

@@ -56,6 +56,39 @@ def _num_before(trace: RankTrace, row: int, key: tuple[int, int, int], callee: i
     return count
 
 
+def position_of(rank: RankComparison, site: Site) -> int:
+    """Give the position of the call at a site: in run a, or in run b where only it makes the call.
+
+    Raises
+    ------
+    KeyError
+        Neither run makes this call on this rank.
+    """
+    for trace in (rank.a, rank.b):
+        row = _row_of(trace, site)
+        if row is not None:
+            positions = rank.positions_of(np.array([row]), in_b=trace is rank.b)
+            return int(positions[0])
+    raise KeyError(f"rank {rank.rank} makes no call {site}")
+
+
+def _row_of(trace: RankTrace, site: Site) -> int | None:
+    """Give the row of the n-th call of a callee in one step, microbatch and phase."""
+    try:
+        callee = list(trace.names.callees).index(site.callee)
+    except ValueError:
+        return None
+    index, before = trace.index, 0
+    same = (index["step"] == site.step) & (index["microbatch"] == site.microbatch)
+    for record in np.flatnonzero(same & (index["phase"] == site.phase)):
+        first, stop = int(trace.starts[record]), int(trace.starts[record + 1])
+        rows = first + np.flatnonzero(trace.columns(first, stop, ["callee"])["callee"] == callee)
+        if before + len(rows) > site.call:
+            return int(rows[site.call - before])
+        before += len(rows)
+    return None
+
+
 def call_row(rank: RankComparison, position: int) -> dict[str, Any]:
     """Give one compared call as a row of the `SITE_COLUMNS`."""
     site = site_at(rank, position)

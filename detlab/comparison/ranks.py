@@ -66,12 +66,13 @@ class RankComparison:
         at_b = np.where(chosen["b"] < 0, -1, chosen["b"] + inside)
         return at_a, at_b
 
-    def positions_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give the positions of rows of run a."""
-        in_a = np.flatnonzero(self.blocks["a"] >= 0)
-        in_a = in_a[np.argsort(self.blocks["a"][in_a], kind="stable")]
-        block = in_a[np.searchsorted(self.blocks["a"][in_a], rows, side="right") - 1]
-        positions: NDArray[np.int64] = self.starts[block] + rows - self.blocks["a"][block]
+    def positions_of(self, rows: NDArray[np.int64], *, in_b: bool = False) -> NDArray[np.int64]:
+        """Give the positions of rows of run a, or of run b."""
+        firsts = self.blocks["b" if in_b else "a"]
+        present = np.flatnonzero(firsts >= 0)
+        present = present[np.argsort(firsts[present], kind="stable")]
+        block = present[np.searchsorted(firsts[present], rows, side="right") - 1]
+        positions: NDArray[np.int64] = self.starts[block] + rows - firsts[block]
         return positions
 
     def positions_in(self, step: int) -> NDArray[np.intp]:

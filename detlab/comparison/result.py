@@ -11,12 +11,14 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from detlab.comparison.communication import GroupJudge
 from detlab.comparison.findings import Finding
-from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame
+from detlab.comparison.paths import trace_path
+from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame, position_of
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.structure import Structure, structure_of
 from detlab.run import Run, spans
-from detlab.schema import Coordinate, Evidence, Flag, Mask, Verdict
+from detlab.schema import Coordinate, Evidence, Flag, Mask, Site, Verdict
 
 SCHEMA: Final = "detlab.comparison/1"
 
@@ -65,6 +67,8 @@ class Comparison:
         Where differences begin, grouped; see `findings` for the frame.
     problems
         (where, what) for each thing that is missing or damaged.
+    judge
+        Knows what each member of a communicator gave; paths across ranks go through it.
     """
 
     a: Run
@@ -73,6 +77,7 @@ class Comparison:
     ranks: tuple[RankComparison, ...]
     roots: tuple[Finding, ...]
     problems: tuple[tuple[str, str], ...]
+    judge: GroupJudge
 
     @cached_property
     def counts(self) -> dict[Verdict, int]:
@@ -189,13 +194,42 @@ class Comparison:
         KeyError
             The rank or the step was not compared.
         """
-        found = next((each for each in self.ranks if each.rank == rank), None)
-        if found is None or step not in self.steps:
-            ranks = spans([each.rank for each in self.ranks])
-            raise KeyError(
-                f"rank {rank}, step {step}: ranks {ranks} and steps {spans(list(self.steps))} exist"
-            )
+        found = self._rank(rank)
+        if step not in self.steps:
+            raise KeyError(f"step {step} was not compared; steps {spans(list(self.steps))} were")
         return calls_frame(found, found.positions_in(step))
+
+    def path(self, *, rank: int, site: str) -> pl.DataFrame:
+        """Follow how a difference reached one call, back to where it began.
+
+        Parameters
+        ----------
+        rank
+            Global rank in run a.
+        site
+            Text form of the call's site, as in `first` and `sites`.
+
+        Returns
+        -------
+        One row per call on the way, the call itself first: ``hop``, ``from_hop`` (the hop that this one
+        explains; null for the first), ``via`` (the input, scalar or communication it came through), the
+        columns of `first`, and ``set_aside`` (an observer artefact that stands in the way all the same).
+        Branches are followed breadth first; a call that differs in several inputs has several.
+
+        Raises
+        ------
+        KeyError
+            The rank was not compared, or makes no such call.
+        """
+        found = self._rank(rank)
+        return trace_path(self.ranks, self.judge, found, position_of(found, Site.parse(site)))
+
+    def _rank(self, number: int) -> RankComparison:
+        found = next((each for each in self.ranks if each.rank == number), None)
+        if found is None:
+            ranks = spans([each.rank for each in self.ranks])
+            raise KeyError(f"rank {number} was not compared; ranks {ranks} were")
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Give the comparison in its JSON form, see ``detlab/schemas/comparison.json``."""

@@ -139,7 +139,7 @@ class Roots:
     positions: NDArray[np.intp]
 
 
-def find_roots(ranks: Sequence[RankComparison], judged: Judged) -> list[Roots]:
+def find_roots(ranks: Sequence[RankComparison], judged: Judged, judge: GroupJudge) -> list[Roots]:
     """List every origin, and in each rank's first divergent step every call that a difference enters.
 
     Parameters
@@ -148,8 +148,9 @@ def find_roots(ranks: Sequence[RankComparison], judged: Judged) -> list[Roots]:
         The compared ranks, with communication judged by groups.
     judged
         What the groups said of communicating calls, by rank and position.
+    judge
+        Knows the inputs of every member's calls.
     """
-    judge = GroupJudge(ranks)
     found: list[Roots] = []
     for rank in ranks:
         if len(rank.divergent()):
@@ -188,7 +189,7 @@ def _entry_reasons(rank: RankComparison, judged: Judged, judge: GroupJudge) -> d
     """Give the calls of the first divergent step that a difference enters, with the reason of each."""
     step = first_divergent_step(rank)
     assert step is not None
-    lineage = follow(rank, step)
+    lineage = follow(rank, step, step)
     first = int(rank.divergent()[0])
     of_group = judged.get(rank.rank, {})
     explained = {p for p, each in of_group.items() if each.verdict == Verdict.RECEIVER}

@@ -281,8 +281,10 @@ def test_ranks_can_be_compared_in_other_processes(tmp_path):
 
 def test_a_step_or_rank_that_was_not_compared_is_a_key_error():
     cmp = compare(run_of(calls()), run_of(calls()))
-    with pytest.raises(KeyError, match="ranks 0 and steps 1 exist"):
+    with pytest.raises(KeyError, match="step 2 was not compared; steps 1 were"):
         cmp.sites(step=2, rank=0)
+    with pytest.raises(KeyError, match="rank 7 was not compared; ranks 0 were"):
+        cmp.sites(step=1, rank=7)
 
 
 def test_the_text_says_the_verdict_first_and_what_to_do_last():
