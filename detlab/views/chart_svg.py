@@ -55,7 +55,7 @@ def line_chart(
         at = f"{_percent(mark, steps):.4g}%"
         drawn += f'<line x1="{at}" x2="{at}" y1="0" y2="{HEIGHT}" class="mark"/>'
     top, bottom = (10**high, 10**low) if log else (high, low)
-    ends = (f"{top:.6g}", f"{bottom:.6g}") if high > low else (f"{high:.6g}",)
+    ends = (f"{top:.6g}", f"{bottom:.6g}") if high > low else (f"{top:.6g}",)
     return _framed(drawn, ends, f"step {steps[0]}", f"step {steps[-1]}", says)
 
 

@@ -96,6 +96,7 @@ class _Builder:
         self._codes = np.zeros(shape, np.uint8)
         self._facts = {name: np.full(shape, -1, np.int64) for name in ("row", "column", "rank", "position")}
         self._counts = np.zeros(len(Verdict) + 1, np.int64)
+        self._differing = np.zeros((shape[0], len(Verdict) + 1), np.int64)
         self._num_aside = 0
 
     def build(self) -> Grid:
@@ -106,6 +107,7 @@ class _Builder:
         return Grid(
             codes=self._codes,
             **self._facts,
+            differing=self._differing,
             num_rows=len(self._labels),
             num_columns=self._num_columns,
             row_factor=self._factors[0],
@@ -178,6 +180,7 @@ class _Builder:
     ) -> None:
         """Let worse verdicts win, and remember for each cell the first call that has its worst."""
         cells = rows // self._factors[0], columns // self._factors[1]
+        np.add.at(self._differing, (cells[0], codes), 1)
         worse = np.flatnonzero(codes > self._codes[cells])
         cells = cells[0][worse], cells[1][worse]
         np.maximum.at(self._codes, cells, codes[worse])

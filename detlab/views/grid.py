@@ -38,6 +38,8 @@ class Grid:
     row, column, rank, position
         For each cell its worst and first call: unpooled row and column, number of the rank in the
         comparison, position there. -1 in cells without a divergence.
+    differing
+        Number of calls by pooled row and code, without matches.
     num_rows, num_columns
         Size before pooling.
     row_factor, column_factor
@@ -59,6 +61,7 @@ class Grid:
     column: NDArray[np.int64]
     rank: NDArray[np.int64]
     position: NDArray[np.int64]
+    differing: NDArray[np.int64]
     num_rows: int
     num_columns: int
     row_factor: int

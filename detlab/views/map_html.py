@@ -10,6 +10,7 @@ from detlab.schema import Verdict
 from detlab.views.grid import Band, Grid
 from detlab.views.palette import UNTRACED_COLOUR, VERDICT_COLOURS, Rgba, css, ink_on
 from detlab.views.png import data_uri
+from detlab.views.pooling import ORIGIN
 from detlab.views.text import html, shorten
 
 MAX_NAMED: Final = 100
@@ -27,13 +28,13 @@ def map_html(cmp: Comparison, grid: Grid) -> str:
     if not grid.codes.size:
         return "<p>No call was compared, so there is nothing to draw.</p>"
     row_height = min(24, max(1, _MAP_HEIGHT // len(grid.row_labels)))
-    labels, margin = _row_labels(grid, row_height), _row_margin(cmp, grid, row_height)
+    labels, margin = _row_labels(grid, row_height), _row_margin(grid, row_height)
     return (
-        f'<figure class="map" aria-describedby="map-says">'
+        '<figure class="map">'
         f'<div class="map-grid"><span class="corner">rank</span>{_bands(grid)}'
         f'<span class="corner" title="origins and differing calls of the rank">◆ / differ</span>'
         f"{labels}{_cells(cmp, grid, row_height)}{margin}<span></span>{_axis(grid)}<span></span></div>"
-        f'<figcaption id="map-says">{_caption(grid)}{legend(grid.counts, grid.has_untraced)}</figcaption>'
+        f"<figcaption>{_caption(grid)}{legend(grid.counts, grid.has_untraced)}</figcaption>"
         "</figure>"
     )
 
@@ -98,16 +99,15 @@ def _row_labels(grid: Grid, row_height: int) -> str:
     return f'<svg width="{width}" height="{row_height * len(names)}" aria-hidden="true">{shown}</svg>'
 
 
-def _row_margin(cmp: Comparison, grid: Grid, row_height: int) -> str:
+def _row_margin(grid: Grid, row_height: int) -> str:
     """Count the origins and the differing calls of each labelled row."""
-    height = row_height * len(grid.row_labels)
-    counts = {f"{rank.rank} · {rank.coordinate}": rank.counts() for rank in cmp.ranks}
     shown = []
     for row in _labelled_rows(grid, row_height):
-        of_row = counts.get(grid.row_labels[row])
-        if of_row is not None and int(of_row[1:].sum()):
-            text = f"{int(of_row[Verdict.ORIGIN]):,} / {int(of_row[1:].sum()):,}"
+        total = int(grid.differing[row].sum())
+        if total:
+            text = f"{int(grid.differing[row, ORIGIN]):,} / {total:,}"
             shown.append(f'<text x="6" y="{(row + 0.5) * row_height:g}">{text}</text>')
+    height = row_height * len(grid.row_labels)
     return f'<svg width="92" height="{height}" aria-hidden="true">{"".join(shown)}</svg>'
 
 
@@ -133,13 +133,13 @@ def _axis(grid: Grid) -> str:
 
 def _caption(grid: Grid) -> str:
     steps = spans(list(grid.steps))
-    worst = f"worst over steps {steps}" if len(grid.steps) > 1 else f"step {steps}"
+    shown = f"Steps {steps}, the worst of each call" if len(grid.steps) > 1 else f"Step {steps}"
     cell = ""
     if grid.row_factor * grid.column_factor > 1:
         cell = f" Each cell is the worst of {grid.row_factor:,} ranks x {grid.column_factor:,} calls."
     phases = f" Phases as rank {grid.bands_of} runs them." if grid.bands else ""
-    aside = f" {grid.num_aside:,} calls are set aside and drawn as matches." if grid.num_aside else ""
-    return f"<p>Calls from left to right in each rank's own order, {worst}.{cell}{phases}{aside}</p>"
+    aside = f" Set aside and drawn as matches: {grid.num_aside:,}." if grid.num_aside else ""
+    return f"<p><b>{shown}.</b> Calls from left to right in each rank's own order.{cell}{phases}{aside}</p>"
 
 
 def legend(counts: dict[Verdict, int], has_untraced: bool) -> str:

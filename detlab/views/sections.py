@@ -102,8 +102,10 @@ def _number(count: int, noun: str) -> str:
 
 
 def picture(cmp: Comparison) -> str:
-    """Draw the map of ranks by calls, the worst over all steps."""
-    return map_html(cmp, make_grid(cmp))
+    """Draw the map of ranks by calls: the first step that differs, then the worst over all steps."""
+    firsts = cmp.first["step"].to_list()
+    first = map_html(cmp, make_grid(cmp, step=min(firsts))) if firsts and len(cmp.steps) > 1 else ""
+    return first + map_html(cmp, make_grid(cmp))
 
 
 def firsts(cmp: Comparison) -> str:
@@ -126,11 +128,11 @@ def _calls(frame: pl.DataFrame, caption: str) -> str:
         (
             str(row["rank"]),
             Markup(f'<span class="nowrap">{html(row["coordinate"])}</span>'),
-            Markup(f"{swatch(Verdict[row['verdict'].upper()])} {row['verdict']}"),
+            _verdict(row["verdict"]),
             row["step"],
             row["phase"],
             Markup(f'<code title="{html(row["site"])}">{html(shorten(row["op"], 60))}</code>'),
-            shorten(row["scope"], 60) or "no module",
+            Markup(f'<span class="scope">{html(shorten(row["scope"], 60) or "no module")}</span>'),
             row["seq_a"],
             row["seq_b"],
         )

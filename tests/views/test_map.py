@@ -25,6 +25,7 @@ def test_the_map_shows_the_worst_over_steps_and_the_call_that_gave_it():
     assert grid.codes.tolist() == [[MATCH, MATCH, MATCH], [MATCH, ORIGIN, RECEIVER]]
     assert grid.site_of(cmp, 1, 1) == "2/0/backward/lin/aten.mm.default#0"
     assert grid.site_of(cmp, 0, 0) == ""
+    assert grid.differing.sum(axis=1).tolist() == [0, 2] and grid.differing[1, ORIGIN] == 1
     assert grid.row_labels == ("0 · tp0 dp0", "1 · tp0 dp1")
 
 
