@@ -153,7 +153,9 @@ def is_lane_wise(op: str) -> bool:
 
 
 LISTS_A_TENSOR_PER_MEMBER: Final = frozenset(
-    "all_gather all_to_all allgather_ alltoall_ gather gather_ reduce_scatter reduce_scatter_ scatter scatter_".split()
+    """
+    all_gather all_to_all allgather_ alltoall_ gather gather_ reduce_scatter reduce_scatter_ scatter scatter_
+    """.split()
 )
 """Collectives that take or give a list with one tensor for each member; the coalesced ones list buckets."""
 
