@@ -113,6 +113,7 @@ class _Builder:
             row_factor=self._factors[0],
             column_factor=self._factors[1],
             row_labels=_pooled_labels(self._labels, self._factors[0]),
+            rows="op" if self._by_op else "rank",
             columns="step" if self._by_step else "call",
             steps=self._steps,
             bands=() if self._by_step or widest is None else _bands(self._parts[widest]),

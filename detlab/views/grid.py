@@ -46,8 +46,8 @@ class Grid:
         Number of rows and columns that are pooled into one.
     row_labels
         A name for each pooled row.
-    columns
-        What the columns are: ``call`` or ``step``.
+    rows, columns
+        What they are: ``rank`` or ``op``, and ``call`` or ``step``.
     steps
         The steps shown; the worst of them where columns are calls.
     bands
@@ -67,6 +67,7 @@ class Grid:
     row_factor: int
     column_factor: int
     row_labels: tuple[str, ...]
+    rows: str
     columns: str
     steps: tuple[int, ...]
     bands: tuple[Band, ...] = ()
@@ -76,8 +77,8 @@ class Grid:
 
     @property
     def has_untraced(self) -> bool:
-        """Whether any cell holds no call."""
-        return bool((self.codes == UNTRACED).any())
+        """Whether any rank has no call where others do; a row of an op is empty wherever others run."""
+        return self.rows == "rank" and bool((self.codes == UNTRACED).any())
 
     def origins(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Give rows and columns of the cells that hold an origin, at most `MAX_MARKERS` of them."""

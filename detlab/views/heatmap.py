@@ -24,7 +24,7 @@ MAX_SITES: Final = 200
 """Hovering names the first site of at most this many cells, the worst first: each has to be looked up."""
 
 _MAX_BANDS: Final = 40
-_NAMES: Final = ("untraced: no call was recorded", *(verdict.name.lower() for verdict in Verdict))
+_EMPTY: Final = {"rank": "untraced: no call was recorded", "op": "the op is not called here"}
 
 
 def heatmap(cmp: Comparison, rows: str = "rank", columns: str = "call", step: int | None = None) -> go.Figure:
@@ -113,7 +113,8 @@ def _cells(cmp: Comparison, grid: Grid, labels: list[str]) -> go.Heatmap:
 
 def _texts(cmp: Comparison, grid: Grid) -> NDArray[Any]:
     """Write what hovering says of each cell: the verdict, and for the worst cells their first site."""
-    texts = np.array(_NAMES, object)[grid.codes]
+    names = [_EMPTY[grid.rows], *(verdict.name.lower() for verdict in Verdict)]
+    texts = np.array(names, object)[grid.codes]
     if grid.columns == "step":
         texts = np.array([f"step {step}: " for step in grid.steps], object)[:: grid.column_factor] + texts
     odd = np.argwhere(grid.codes > MATCH)
@@ -127,9 +128,9 @@ def _hatching(grid: Grid, labels: list[str]) -> list[go.Bar]:
     """Hatch what was not recorded; the cells there are empty."""
     import plotly.graph_objects as go
 
-    runs = list(grid.untraced_runs())
-    if not runs:
+    if not grid.has_untraced:
         return []
+    runs = list(grid.untraced_runs())
     pattern = {"shape": "/", "fgcolor": HATCH, "bgcolor": "rgba(0,0,0,0)", "size": 7, "solidity": 0.2}
     return [
         go.Bar(

@@ -63,6 +63,12 @@ def test_what_was_not_recorded_is_hatched_and_has_no_colour():
     assert figure.data[0].text[0][1].startswith("untraced")
 
 
+def test_where_an_op_is_not_called_nothing_is_hatched():
+    figure = heatmap(one_origin(), rows="op")
+    assert not [each for each in figure.data if each.name == "untraced"]
+    assert figure.data[0].text[0][1] == "the op is not called here"
+
+
 def test_what_is_set_aside_is_named_in_the_title_and_not_coloured():
     figure = heatmap(set_aside())
     assert figure.data[0].z.tolist() == [[MATCH]]
