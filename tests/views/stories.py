@@ -45,9 +45,9 @@ def set_aside():
     return compare(a, b)
 
 
-def one_in_a_million(place):
-    """Compare a rank of a million calls of which one gives other bits."""
-    return compare(_million("a", ()), _million("b", (place,)))
+def one_in_a_million(*places):
+    """Compare a rank of a million calls of which one, or a few, give other bits."""
+    return compare(_million("a", ()), _million("b", places))
 
 
 def _million(label, changed):

@@ -87,6 +87,12 @@ def test_one_origin_in_a_million_calls_is_found_at_its_place(place):
     assert grid.counts[Verdict.ORIGIN] == 1
 
 
+def test_a_cell_with_two_origins_names_the_first():
+    grid = make_grid(one_in_a_million(667 * 3 + 5, 667 * 3 + 9))
+    assert grid.column_factor == 667 and grid.column[0, 3] == 667 * 3 + 5
+    assert grid.differing[0, ORIGIN] == 2
+
+
 def test_a_call_of_run_b_alone_stands_where_it_ran():
     extra = Call("aten.relu.default", "act", ["e"], ["r"], phase=Phase.BACKWARD)
     a, b = step_calls(1), step_calls(1)
