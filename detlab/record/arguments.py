@@ -221,6 +221,18 @@ def sort_arguments(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return found
 
 
+def generator_of(given: Arguments, kwargs: Mapping[str, Any]) -> torch.Generator:
+    """Give the generator that a seeded op draws from: the one passed, or that of its device."""
+    if given.generator is not None:
+        return given.generator
+    tensors = given.reads or given.overwritten
+    device = tensors[0].device if tensors else torch.device(kwargs.get("device") or "cpu")
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return torch.cuda.default_generators[index]
+    return torch.default_generator
+
+
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
     """Give the tensors in what an op returned, in order."""
     if isinstance(value, torch.Tensor):

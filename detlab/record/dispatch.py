@@ -9,12 +9,15 @@ from typing import Any, Final
 import torch
 from torch._C._distributed_c10d import ProcessGroup, Work
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from detlab.record.arguments import (
     Arguments,
     Plan,
     first_of,
+    generator_of,
     plan_of,
     sort_arguments,
     tensors_in,
@@ -30,15 +33,18 @@ from detlab.record.communicators import (
     plan_for_member,
 )
 from detlab.record.events import Call, EventLog
+from detlab.record.geometry import placed
 from detlab.record.memory import UnsettledMemory
 from detlab.record.pieces import cut, cuts_inputs, cuts_outputs
 from detlab.record.scopes import Scopes
-from detlab.record.sides import Fingerprint, Fingerprinter, Known, Placed, placed
+from detlab.record.sides import Fingerprint, Fingerprinter, Known
 from detlab.schema import Evidence, Flag, Kind, Side
 
 _NO_TORCH_FUNCTION: Final = torch._C.DisableTorchFunction
 _NO_DISPATCH_MODES: Final = torch._C._DisableTorchDispatch
 _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
+_TRACED: Final = (FakeTensor, FunctionalTensor)
+"""Tensors without values that stand for others while a graph is traced."""
 _VIEW: Final = int(Flag.VIEW)  # plain integers: flags are slow to combine
 _HOST_SCALAR: Final = int(Flag.HOST_SCALAR)
 _WAIT: Final = "_c10d_functional.wait_tensor.default"
@@ -97,9 +103,9 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run one op and record it; a subclass unwraps itself first, so that its plain ops are recorded."""
         kwargs = kwargs or {}
-        if types and not _PLAIN.issuperset(types):
+        if types and not _PLAIN.issuperset(types) and not any(issubclass(kind, _TRACED) for kind in types):
             return NotImplemented
-        if not self.is_on or not isinstance(func, OpOverload) or func.namespace == "profiler":
+        if not self.is_on or _computes_nothing(func, types, kwargs):
             return func(*args, **kwargs)
         with _NO_TORCH_FUNCTION():
             plan = plan_of(func)
@@ -115,10 +121,10 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = sort_arguments(plan, args, kwargs)
         call.inputs = self._inputs(call, plan, given, kwargs, known)
         capture = self._captures.begin(self._log, call, func, args, kwargs)
-        size_before = _storage_size(args[0]) if plan.grows else 0
-        result = func(*args, **kwargs)
+        size_before = args[0].untyped_storage().nbytes() if plan.grows else 0
+        result = self._call(call, func, args, kwargs)
         outputs = placed(_written(result, given))
-        self._settle(plan, outputs, size_before)
+        self.memory.follow(plan, outputs, size_before)
         found = self._look.look(
             outputs,
             call.seq,
@@ -142,6 +148,14 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             call.flags |= _VIEW
         return call
 
+    def _call(self, call: Call, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Make the call; one that raises has not been."""
+        try:
+            return func(*args, **kwargs)
+        except BaseException:
+            self._log.withdraw(call)
+            raise
+
     def _inputs(
         self,
         call: Call,
@@ -160,30 +174,15 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = self._look.look(placed(given.reads), call.seq, Side.INPUT, trust=trust, known=known)
         self._look.add_scalars(found, given.scalars, call.seq, 0)
         if plan.is_seeded:
-            generator = given.generator or _default_generator(given, kwargs)
+            generator = generator_of(given, kwargs)
             self._look.add_generator(found, generator, call.seq)
         return found
 
-    def _settle(self, plan: Plan, outputs: Placed, size_before: int) -> None:
-        """Note which bytes are fresh now and which are written; a view writes nothing."""
-        if plan.makes_fresh and not _fills_fresh_memory():
-            for tensor, place in outputs:
-                self.memory.mark(tensor, place, Flag.FRESH_MEMORY)
-        elif plan.grows:
-            for tensor, place in outputs:
-                if place is not None and place.stop > size_before:
-                    grown = place._replace(start=max(place.start, size_before))
-                    self.memory.mark(tensor, grown, Flag.FRESH_MEMORY)
-        elif not plan.is_view and not plan.writes_part:
-            self._settle_all(outputs)
-
-    def _settle_all(self, outputs: Placed) -> None:
-        for tensor, place in outputs:
-            self.memory.settle(tensor, place)
-
     def _emit(self, call: Call, outputs: Fingerprint) -> None:
-        inputs = call.inputs.evidence() if self._choices.inputs else Evidence.NONE
-        self._log.emit(call, inputs, outputs, outputs.evidence())
+        self._log.emit(call, self._input_evidence(call), outputs, outputs.evidence(Side.OUTPUT))
+
+    def _input_evidence(self, call: Call) -> Evidence:
+        return call.inputs.evidence(Side.INPUT) if self._choices.inputs else Evidence.NONE
 
     def _run_collective(
         self, plan: Plan, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -196,7 +195,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         plan = plan_for_member(plan, group, args)
         call, given = self._begin_collective(plan, group, args, kwargs)
-        result = func(*args, **kwargs)
+        result = self._call(call, func, args, kwargs)
         call.outputs = list(tensors_in(result)) if plan.is_functional_collective else given.writes
         for tensor, place in placed(call.outputs):
             self.memory.mark(tensor, place, Flag.COPY_IN_FLIGHT)
@@ -231,7 +230,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _complete(self, call: Call) -> None:
         """Hash what a collective gave, now that it is there."""
         with _NO_TORCH_FUNCTION(), _NO_DISPATCH_MODES():
-            self._settle_all(placed(call.outputs))
+            self.memory.settle_all(placed(call.outputs))
             outputs = placed(cut(call.outputs, call.num_pieces) if call.num_pieces > 1 else call.outputs)
             found = self._look.look(outputs, call.seq, Side.OUTPUT, trust=True, known={})
             self._emit(call, found)
@@ -240,10 +239,17 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Write a collective that nobody waited for, without any evidence of what it gave."""
         with _NO_TORCH_FUNCTION(), _NO_DISPATCH_MODES():
             outputs = placed(call.outputs)
-            self._settle_all(outputs)
+            self.memory.settle_all(outputs)
             call.flags |= Flag.NOT_WAITED_FOR
-            inputs = call.inputs.evidence() if self._choices.inputs else Evidence.NONE
-            self._log.emit(call, inputs, self._look.note(outputs), Evidence.NONE)
+            self._log.emit(call, self._input_evidence(call), self._look.note(outputs), Evidence.NONE)
+
+
+def _computes_nothing(func: Any, types: Sequence[type], kwargs: Mapping[str, Any]) -> bool:
+    """Say whether a call is a mark for the profiler, a higher-order op, or part of tracing a graph."""
+    if not isinstance(func, OpOverload) or func.namespace == "profiler":
+        return True
+    device = kwargs.get("device")
+    return (types and not _PLAIN.issuperset(types)) or (device is not None and device.type == "meta")
 
 
 def _written(result: object, given: Arguments) -> list[torch.Tensor]:
@@ -252,23 +258,3 @@ def _written(result: object, given: Arguments) -> list[torch.Tensor]:
     for tensor in given.writes:
         outputs.setdefault(id(tensor), tensor)
     return list(outputs.values())
-
-
-def _storage_size(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().nbytes()
-
-
-def _fills_fresh_memory() -> bool:
-    """Say whether torch itself writes to fresh memory, which a setting of it can ask for."""
-    fills: bool = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    return fills and torch.are_deterministic_algorithms_enabled()
-
-
-def _default_generator(given: Arguments, kwargs: Mapping[str, Any]) -> torch.Generator:
-    """Give the generator that a seeded op draws from when none was passed."""
-    tensors = given.reads or given.overwritten
-    device = tensors[0].device if tensors else torch.device(kwargs.get("device") or "cpu")
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        return torch.cuda.default_generators[index]
-    return torch.default_generator

@@ -111,6 +111,11 @@ class EventLog:
         self._seq += 1
         return Call(self._seq - 1, self._step, where, kind, callee, site_call)
 
+    def withdraw(self, call: Call) -> None:
+        """Take back the call that was begun last."""
+        where = call.where
+        self._counts[call.callee, where.microbatch, where.phase] -= 1
+
     def site(self, call: Call) -> Site:
         """Give the run-independent identity of a call."""
         callee = self._writer.names.callees[call.callee]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,17 +29,13 @@ class Geometry:
 
     __slots__ = ("is_contiguous", "is_dense", "itemsize", "meta", "num_bytes", "signature", "span_bytes")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        shape, stride = tuple(tensor.shape), tuple(tensor.stride())
-        self.meta = TensorMeta(dtype, shape, stride)
-        self.signature = signature(dtype, shape)
-        self.itemsize = tensor.element_size()
-        self.num_bytes = tensor.numel() * self.itemsize
-        reach = sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
-        self.span_bytes = (reach + 1) * self.itemsize if self.num_bytes else 0
-        self.is_contiguous = tensor.is_contiguous()
-        self.is_dense = self.is_contiguous or self.span_bytes == self.num_bytes
+    def __init__(self, meta: TensorMeta, itemsize: int, *, is_contiguous: bool) -> None:
+        self.meta, self.itemsize, self.is_contiguous = meta, itemsize, is_contiguous
+        self.signature = signature(meta.dtype, meta.shape)
+        self.num_bytes = math.prod(meta.shape) * itemsize
+        reach = sum((length - 1) * step for length, step in zip(meta.shape, meta.stride, strict=True))
+        self.span_bytes = (reach + 1) * itemsize if self.num_bytes else 0
+        self.is_dense = is_contiguous or self.span_bytes == self.num_bytes
 
 
 class Place(NamedTuple):
@@ -50,17 +47,22 @@ class Place(NamedTuple):
     stop: int
 
 
+Placed = Sequence[tuple[torch.Tensor, Place | None]]
+"""Tensors with their places in memory."""
+
 _geometries: dict[object, Geometry] = {}
 
 
 def place_of(tensor: torch.Tensor) -> Place | None:
-    """Find a tensor in memory; None when it has no plain bytes (sparse, meta, a wrapper)."""
-    if tensor.layout is not torch.strided or tensor.is_meta:
+    """Find a tensor in memory; None when it has no plain bytes (sparse, nested, meta, a wrapper)."""
+    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_nested:
         return None
     key = (tensor.dtype, tensor.shape, tensor.stride())
     geometry = _geometries.get(key)
     if geometry is None:
-        geometry = _geometries[key] = Geometry(tensor)
+        meta = TensorMeta(_dtype_name(tensor), tuple(tensor.shape), tuple(tensor.stride()))
+        geometry = Geometry(meta, tensor.element_size(), is_contiguous=tensor.is_contiguous())
+        _geometries[key] = geometry
     try:
         address = tensor.data_ptr()
     except RuntimeError:  # a tensor without storage
@@ -71,7 +73,17 @@ def place_of(tensor: torch.Tensor) -> Place | None:
     return Place(geometry, address - start if address else 0, start, start + geometry.span_bytes)
 
 
-@cache
-def bare_meta(dtype: torch.dtype, shape: tuple[int, ...]) -> Geometry:
-    """Give a stand-in geometry for a tensor without plain bytes."""
-    return Geometry(torch.empty(shape, dtype=dtype, device="meta"))
+def placed(tensors: Iterable[torch.Tensor]) -> Placed:
+    """Find tensors in memory."""
+    return [(tensor, place_of(tensor)) for tensor in tensors]
+
+
+def geometry_without_place(tensor: torch.Tensor) -> Geometry:
+    """Tell what can be told of a tensor without plain bytes."""
+    shape = () if tensor.is_nested else tuple(tensor.shape)
+    meta = TensorMeta(_dtype_name(tensor), shape, (0,) * len(shape))
+    return Geometry(meta, tensor.element_size(), is_contiguous=False)
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from detlab.record.geometry import Place
+from detlab.record.arguments import Plan
+from detlab.record.geometry import Place, Placed
 from detlab.schema import Flag
 
 _MAX_RUNS: Final = 1024
@@ -47,6 +48,30 @@ class UnsettledMemory:
             self._storages[place.storage] = entry
         entry.ranges.append(_Range(place.start, place.stop, int(why)))
 
+    def follow(self, plan: Plan, outputs: Placed, size_before: int) -> None:
+        """Note what a call did: which bytes are fresh now, and which are written; a view writes nothing.
+
+        Parameters
+        ----------
+        size_before
+            Bytes of the storage before the call, for an op that can grow it.
+        """
+        if plan.makes_fresh and not _fills_fresh_memory():
+            for tensor, place in outputs:
+                self.mark(tensor, place, Flag.FRESH_MEMORY)
+        elif plan.grows:
+            for tensor, place in outputs:
+                if place is not None and place.stop > size_before:
+                    grown = place._replace(start=max(place.start, size_before))
+                    self.mark(tensor, grown, Flag.FRESH_MEMORY)
+        elif not plan.is_view and not plan.writes_part:
+            self.settle_all(outputs)
+
+    def settle_all(self, tensors: Placed) -> None:
+        """Say that a call has written all elements of these tensors."""
+        for tensor, place in tensors:
+            self.settle(tensor, place)
+
     def settle(self, tensor: torch.Tensor, place: Place | None) -> None:
         """Say that a call has written all elements of this tensor."""
         entry = self._find(place.storage) if place and self._storages else None
@@ -76,6 +101,12 @@ class UnsettledMemory:
             del self._storages[storage]
             return None
         return entry
+
+
+def _fills_fresh_memory() -> bool:
+    """Say whether torch itself writes to fresh memory, which a setting of it can ask for."""
+    fills: bool = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    return fills and torch.are_deterministic_algorithms_enabled()
 
 
 def _subtract(item: _Range, start: int, stop: int) -> list[_Range]:

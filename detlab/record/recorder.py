@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +21,15 @@ from detlab.record.session import Session, Settings
 from detlab.schema import Phase
 
 _open: list[Recorder] = []
+
+
+def _forget_in_child() -> None:
+    """Leave the files alone in a forked child, such as a data loader's worker: they are the parent's."""
+    while _open:
+        _open.pop()._forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 class Recorder:
@@ -118,6 +128,13 @@ class Recorder:
         with self._undo:
             if session is not None:
                 session.end()
+
+    def _forget(self) -> None:
+        """Become a recorder of a rank that is not selected, without closing anything."""
+        session, self._session = self._session, None
+        self._undo.pop_all()
+        if session is not None:
+            session.forget()
 
     def attach(
         self, model: nn.Module | Sequence[nn.Module] | None = None, optimizer: object | None = None

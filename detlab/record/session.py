@@ -134,6 +134,11 @@ class Session:
             self._is_entered = False
             self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
+    def forget(self) -> None:
+        """Record nothing more, and leave everything as it is."""
+        self._mode.is_on = False
+        self.scopes.begin_step(recorded=False)
+
     def metric(self, step: int, name: str, value: float) -> None:
         """Write one number of a step."""
         if self._metrics is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import torch
 
 from detlab.digest import fold, tensor_digest
-from detlab.record.geometry import Geometry, Place, bare_meta, place_of
+from detlab.record.geometry import Geometry, Place, Placed, geometry_without_place
 from detlab.record.memory import UnsettledMemory
 from detlab.record.statistics import NO_STATISTICS, tensor_statistics
 from detlab.schema import DETAIL_DTYPE, Evidence, Flag
@@ -21,16 +21,8 @@ GENERATOR_SIGNATURE: Final = b"generator;"
 
 _OPEN_INPUTS: Final = int(Flag.OPEN_INPUTS)
 
-Placed = Sequence[tuple[torch.Tensor, Place | None]]
-"""Tensors with their places in memory."""
-
 Known = dict[tuple[int, int], int]
 """Digests by address and number of bytes."""
-
-
-def placed(tensors: Iterable[torch.Tensor]) -> Placed:
-    """Find tensors in memory."""
-    return [(tensor, place_of(tensor)) for tensor in tensors]
 
 
 class Fingerprint:
@@ -46,11 +38,20 @@ class Fingerprint:
         Packed detail rows.
     flags
         What a reader must know about this side.
-    num_hashed
-        How many tensors have a digest.
+    num_hashed, num_missing, num_set_aside
+        How many tensors have a digest, could not be hashed, and hold bytes that must not be believed.
     """
 
-    __slots__ = ("flags", "geometries", "num_hashed", "parts", "rows", "scalars")
+    __slots__ = (
+        "flags",
+        "geometries",
+        "num_hashed",
+        "num_missing",
+        "num_set_aside",
+        "parts",
+        "rows",
+        "scalars",
+    )
 
     def __init__(self) -> None:
         self.geometries: list[Geometry] = []
@@ -58,15 +59,21 @@ class Fingerprint:
         self.rows: list[bytes] = []
         self.scalars: Sequence[object] = ()
         self.flags = 0
-        self.num_hashed = 0
+        self.num_hashed = self.num_missing = self.num_set_aside = 0
 
     def digest(self) -> int:
         """Fold all of this side into one number."""
         return fold(self.parts, self.scalars)
 
-    def evidence(self) -> Evidence:
-        """Say what an equal digest of this side proves: nothing, when no tensor could be hashed."""
-        return Evidence.EXACT if self.num_hashed or not self.geometries else Evidence.NONE
+    def evidence(self, side: SideOf) -> Evidence:
+        """Say what an equal digest of this side proves.
+
+        Inputs that were set aside are none, for nothing is computed from them; an output that was is missing.
+        """
+        if self.geometries and not self.num_hashed:
+            return Evidence.NONE
+        num_missing = self.num_missing + (self.num_set_aside if side is SideOf.OUTPUT else 0)
+        return Evidence.PARTIAL if num_missing else Evidence.EXACT
 
 
 class Fingerprinter:
@@ -98,23 +105,26 @@ class Fingerprinter:
         found = Fingerprint()
         for index, (tensor, place) in enumerate(tensors):
             if place is None:
-                found.geometries.append(bare_meta(tensor.dtype, tuple(tensor.shape)))
-                found.flags |= _OPEN_INPUTS
+                found.geometries.append(geometry_without_place(tensor))
+                found.num_missing += 1
                 continue
             found.geometries.append(place.geometry)
             why = self._memory.flag(place)
             if why:
                 found.flags |= why
                 if not trust:
+                    found.num_set_aside += 1
                     continue
             self._add(found, tensor, place, (seq, side, index), known)
+        if found.num_missing and side is SideOf.INPUT:
+            found.flags |= _OPEN_INPUTS
         return found
 
     def note(self, tensors: Placed) -> Fingerprint:
         """Note only the geometry of tensors, hashing nothing."""
         found = Fingerprint()
         for tensor, place in tensors:
-            found.geometries.append(place.geometry if place else bare_meta(tensor.dtype, tuple(tensor.shape)))
+            found.geometries.append(place.geometry if place else geometry_without_place(tensor))
         return found
 
     def _add(
@@ -125,15 +135,13 @@ class Fingerprinter:
         where: tuple[int, SideOf, int],
         known: Known,
     ) -> None:
-        geometry = place.geometry
-        key = (place.storage + place.start, geometry.num_bytes)
-        digest = known.get(key) if geometry.is_contiguous else None
-        if digest is None:
-            digest = tensor_digest(tensor)
-            if geometry.is_contiguous:
-                known[key] = digest
+        try:
+            digest = _digest(tensor, place, known)
+        except (RuntimeError, TypeError):  # some kinds of tensor cannot be copied to plain bytes
+            found.num_missing += 1
+            return
         found.num_hashed += 1
-        found.parts.append((digest, geometry.signature))
+        found.parts.append((digest, place.geometry.signature))
         if self._details:
             statistics = NO_STATISTICS
             if self._stats:
@@ -159,3 +167,15 @@ class Fingerprinter:
     @staticmethod
     def _add_plain(found: Fingerprint, seq: int, side: SideOf, index: int, digest: int) -> None:
         found.rows.append(_DETAIL.pack(seq, side, index, digest, 0, 0, 0, *NO_STATISTICS))
+
+
+def _digest(tensor: torch.Tensor, place: Place, known: Known) -> int:
+    """Hash a tensor, unless one with the same bytes was hashed a moment ago."""
+    geometry = place.geometry
+    if not geometry.is_contiguous or tensor.is_conj() or tensor.is_neg():  # its values are not its bytes
+        return tensor_digest(tensor)
+    key = (place.storage + place.start, geometry.num_bytes)
+    digest = known.get(key)
+    if digest is None:
+        digest = known[key] = tensor_digest(tensor)
+    return digest

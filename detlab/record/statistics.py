@@ -19,11 +19,11 @@ def tensor_statistics(tensor: torch.Tensor) -> Statistics:
     values = tensor.detach()
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj())
+    if values.is_quantized:
+        values = values.int_repr()
     if values.numel() == 0:
         return 1, 0.0, 0.0, 0, 0
-    if (
-        values.dtype is torch.bool or values.element_size() == 1
-    ):  # also those that cannot be reduced as they are
+    if values.dtype is torch.bool or values.element_size() == 1:  # float8 too
         values = values.to(torch.float32)
     total = float(values.sum(dtype=torch.float64))
     if not math.isfinite(total):

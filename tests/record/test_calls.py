@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detlab.digest import fold, signature, tensor_digest
-from detlab.schema import Evidence, Flag, Kind, Phase, Side
+from detlab.schema import Evidence, Flag, Kind, Side
 from tests.record.traces import different, named, only, record
 
 
@@ -219,6 +219,44 @@ def test_the_work_of_the_recorder_itself_is_never_recorded():
     assert [event.op for event in record(lambda rec: x.abs(), stats=True)] == ["aten.abs.default"]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested", "ignore:Sparse CSR")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(1)]),
+        lambda: torch.ones(2, 2).to_mkldnn(),
+        lambda: torch.eye(2).to_sparse(),
+        lambda: torch.eye(2).to_sparse_csr(),
+    ],
+)
+def test_tensors_of_other_layouts_have_no_evidence_and_stop_nothing(make):
+    tensor = make()
+    event = record(lambda rec: tensor.neg() if tensor.is_nested else tensor.clone(), stats=True)[-1]
+    assert (event.inputs, event.outputs) == (Evidence.NONE, Evidence.NONE)
+    assert event.flags & Flag.OPEN_INPUTS
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_a_quantised_tensor_is_hashed():
+    x = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    event = only(record(lambda rec: x.dequantize(), stats=True), "aten.dequantize.self")
+    assert (event.inputs, event.outputs) == (Evidence.EXACT, Evidence.EXACT)
+
+
+def test_a_conjugate_has_the_bytes_of_its_input_and_other_values():
+    x = torch.tensor([1 + 2j])
+    event = only(record(lambda rec: x.conj()), "aten._conj.default")
+    assert (event.in_digest, event.out_digest) == (folded(x), folded(x.conj()))
+    assert event.in_digest != event.out_digest
+
+
+def test_tracing_a_graph_is_not_recorded():
+    def work(rec):
+        torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+
+    assert not named(record(work), "aten.addmm.default")
+
+
 def test_a_custom_op_is_one_event_with_its_mutated_argument_as_output():
     with torch.library._scoped_library("detlab_test", "DEF") as library:
         library.define("double(Tensor(a!) x) -> ()")
@@ -242,10 +280,10 @@ def test_a_subclass_is_recorded_by_its_plain_parts():
 def test_a_call_that_raises_leaves_no_event_and_the_next_ones_are_whole():
     def work(rec):
         with pytest.raises(RuntimeError):
-            torch.ones(2) @ torch.ones(3)
-        torch.ones(2) * 2
+            torch.ones(2).dot(torch.ones(3))
+        torch.ones(2).dot(torch.ones(2))
 
-    assert only(record(work), "aten.mul.Tensor").phase is Phase.DATA
+    assert str(only(record(work), "aten.dot.default").site) == "1/-1/data//aten.dot.default#0"
 
 
 def test_calls_of_the_same_callee_are_counted():

@@ -1,6 +1,7 @@
 """The recorder as a context manager: what it selects, what it touches, and that it leaves no trace behind."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -205,6 +206,21 @@ def test_the_manifest_tells_the_choices(tmp_path):
     assert (manifest.label, manifest.world_size, manifest.layout) == ("monday", 1, {"dp": 1})
     assert manifest.recorder["steps"] == "1-2"
     assert manifest.recorder["stats"] is True
+
+
+def test_a_forked_child_leaves_the_trace_to_its_parent(tmp_path):
+    with Recorder(tmp_path) as rec:
+        torch.ones(1)
+        child = os.fork()
+        if not child:
+            torch.zeros(1)
+            rec.step(2)
+            rec.__exit__(None, None, None)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        torch.full((1,), 2.0)
+    assert [event.op for event in read_events(tmp_path)] == ["aten.ones.default", "aten.full.default"]
+    assert open_rank(tmp_path, 0).complete
 
 
 def test_recording_changes_no_bit_of_the_training(tmp_path):
