@@ -12,10 +12,10 @@ from typing import Final
 
 VIEWS: Final = frozenset(
     """
-    _unsafe_view alias as_strided chunk detach diagonal expand expand_as flatten lift lift_fresh movedim
-    narrow permute ravel real imag reshape select set slice split split_with_sizes squeeze swapaxes t
-    tensor_split transpose unbind unflatten unfold unsqueeze view view_as view_as_complex view_as_real
-    vsplit hsplit _conj _neg_view _reshape_alias
+    _conj _neg_view _reshape_alias _unsafe_view alias as_strided chunk detach diagonal expand expand_as
+    flatten hsplit imag lift lift_fresh movedim narrow permute ravel real reshape select set slice split
+    split_with_sizes squeeze swapaxes t tensor_split transpose unbind unflatten unfold unsqueeze view
+    view_as view_as_complex view_as_real vsplit wait_tensor
     """.split()
 )
 """Ops that give their input's bytes under another shape; torch marks them as aliasing in their schema."""

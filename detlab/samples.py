@@ -24,5 +24,6 @@ def sample_path(name: str) -> Path:
     for place in _PLACES:
         if (place / name).is_dir() and name:
             return place / name
-    known = sorted(path.name for place in _PLACES if place.is_dir() for path in place.iterdir() if path.is_dir())
-    raise InputError(f"There is no sample '{name}'.", f"choose one of: {', '.join(known) or 'none is installed'}")
+    known = sorted(path.name for place in _PLACES for path in place.glob("*/"))
+    choice = f"choose one of: {', '.join(known)}" if known else "none is installed; use a checkout"
+    raise InputError(f"There is no sample '{name}'.", choice)

@@ -39,12 +39,15 @@ class Calls:
         Folds of the inputs and of the outputs.
     meta
         Content digest of the meta: shapes, dtypes, strides, attributes.
+    family
+        As ``callee``, but the same for a collective whatever a library calls it.
     """
 
     callee: Keys
     inputs: Keys
     outputs: Keys
     meta: Keys
+    family: Keys
 
     def levels(self) -> tuple[Keys, ...]:
         """Give keys from the surest to the loosest: alike in everything, alike with neighbours, callee."""
@@ -77,6 +80,7 @@ def align(a: Calls, b: Calls) -> Pairs:
     _Matcher(a.levels(), b.levels(), partner).match((0, len(a)), (0, len(b)), 0)
     _match_moved(_mix(a.callee, a.inputs, a.outputs), _mix(b.callee, b.inputs, b.outputs), partner)
     _match_moved(_mix(a.callee, a.inputs), _mix(b.callee, b.inputs), partner)
+    _match_moved(_mix(a.family, a.inputs), _mix(b.family, b.inputs), partner)
     only_b = np.setdiff1d(np.arange(len(b)), partner)
     at_a = np.concatenate([np.arange(len(a)), np.full(len(only_b), -1)])
     return at_a, np.concatenate([partner, only_b])

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.align import Calls, align, ambiguous
-from detlab.schema import EVENT_DTYPE
+from detlab.ops import dependence
+from detlab.schema import EVENT_DTYPE, Callee, Kind
 from detlab.store import RankTrace
+from detlab.store.names import callee_hash
 
 BLOCK_DTYPE: Final = np.dtype(
     [
@@ -177,13 +180,23 @@ def _rows_of(trace: RankTrace, records: NDArray[np.intp]) -> NDArray[np.int64]:
 
 
 def _calls(trace: RankTrace, records: NDArray[np.intp]) -> Calls:
-    names = ("callee", "in_digest", "out_digest", "meta")
+    names = ("callee", "in_digest", "out_digest", "meta", "kind")
     starts = trace.starts
     parts = [trace.columns(int(starts[r]), int(starts[r + 1]), names) for r in records]
-    callee, inputs, outputs, meta = (
+    callee, inputs, outputs, meta, kind = (
         np.concatenate([np.empty(0, EVENT_DTYPE[name]), *(part[name] for part in parts)]) for name in names
     )
-    return Calls(trace.names.callee_hashes[callee], inputs, outputs, trace.names.meta_hashes[meta])
+    hashes = trace.names.callee_hashes[callee]
+    family = hashes.copy()
+    for at in np.flatnonzero(kind == Kind.COLLECTIVE).tolist():
+        family[at] = _family(trace.names.callees[int(callee[at])])
+    return Calls(hashes, inputs, outputs, trace.names.meta_hashes[meta], family)
+
+
+@lru_cache(maxsize=4_096)
+def _family(callee: Callee) -> int:
+    """Digest a collective by what it does on which communicator, so that a renamed one is recognised."""
+    return callee_hash(Callee("", dependence(callee.op).value, callee.group))
 
 
 def _in_order(blocks: NDArray[np.void]) -> NDArray[np.void]:

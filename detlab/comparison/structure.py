@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from detlab.comparison.places import call_row
 from detlab.comparison.ranks import RankComparison
-from detlab.schema import Flag, Mask, Phase, Verdict
+from detlab.comparison.recompute import is_recomputed
+from detlab.ops import is_view
+from detlab.schema import Flag, Mask, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,19 @@ def set_notes_aside(rank: RankComparison) -> RankComparison:
     positions = _one_sided(rank)
     if not len(positions):
         return rank
-    events = rank.events(positions, ("flags", "phase"))
-    note = ((events["flags"] & np.uint16(Flag.VIEW)) != 0) | (events["phase"] == Phase.RECOMPUTE)
+    note = _is_view(rank, positions) | is_recomputed(rank, positions)
     masks = rank.masks.copy()
     masks[positions[note]] = Mask.SET_ASIDE
     return replace(rank, masks=masks)
+
+
+def _is_view(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
+    events = rank.events(positions, ("flags", "callee"))
+    in_a = rank.rows(positions)[0] >= 0
+    names = [(rank.b.names, rank.a.names)[side] for side in in_a.tolist()]
+    by_name = [is_view(each.callees[int(n)].op) for each, n in zip(names, events["callee"], strict=True)]
+    flagged: NDArray[np.bool_] = (events["flags"] & np.uint16(Flag.VIEW)) != 0
+    return flagged | np.array(by_name, bool)
 
 
 def _one_sided(rank: RankComparison) -> NDArray[np.intp]:
@@ -68,8 +78,7 @@ def structure_of(ranks: tuple[RankComparison, ...], num_details: int = 20) -> St
         positions = _one_sided(rank)
         for verdict in _ONE_SIDED:
             counts[verdict] += int((rank.verdicts[positions] == verdict).sum())
-        if len(positions):
-            recomputed += int((rank.events(positions, ("phase",))["phase"] == Phase.RECOMPUTE).sum())
+        recomputed += int(is_recomputed(rank, positions).sum())
         room = num_details - len(details)
         details += [call_row(rank, int(position)) for position in positions[:room]]
     reordered = sum(_num_reordered(rank) for rank in ranks)

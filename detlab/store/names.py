@@ -36,6 +36,11 @@ def callee_text(callee: Callee) -> bytes:
     return _json(list(callee))
 
 
+def callee_hash(callee: Callee) -> int:
+    """Digest a callee by content."""
+    return int(xxh3_64_intdigest(callee_text(callee)))
+
+
 def meta_text(meta: Meta) -> bytes:
     """Write a meta as the JSON text that its digest covers: all but the call site, which code moves."""
     return _json(list(meta[:-1]))
@@ -53,6 +58,8 @@ class NameTables:
         self.metas: list[Meta] = []
         self._callee_ids: dict[Callee, int] = {}
         self._meta_ids: dict[Meta, int] = {}
+        self._callee_hashes: list[int] = []
+        self._meta_hashes: list[int] = []
         self._num_written = (0, 0)
 
     def callee_id(self, callee: Callee) -> int:
@@ -74,12 +81,15 @@ class NameTables:
     @property
     def callee_hashes(self) -> Hashes:
         """Content digest of each callee, by id."""
-        return np.array([xxh3_64_intdigest(callee_text(callee)) for callee in self.callees], np.uint64)
+        self._callee_hashes += map(callee_hash, self.callees[len(self._callee_hashes) :])
+        return np.array(self._callee_hashes, np.uint64)
 
     @property
     def meta_hashes(self) -> Hashes:
         """Content digest of each meta, by id."""
-        return np.array([xxh3_64_intdigest(meta_text(meta)) for meta in self.metas], np.uint64)
+        new = self.metas[len(self._meta_hashes) :]
+        self._meta_hashes += (xxh3_64_intdigest(meta_text(meta)) for meta in new)
+        return np.array(self._meta_hashes, np.uint64)
 
     def unwritten_lines(self) -> bytes:
         """Give the sidecar lines of the names that are new since the last call."""

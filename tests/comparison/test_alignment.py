@@ -29,7 +29,7 @@ def sites(cmp):
 def some_calls(rows):
     """Calls whose callee, inputs and outputs are small numbers, so that ties abound."""
     columns = np.array(rows, np.uint64).reshape(-1, 3).T
-    return Calls(*columns, meta=np.zeros(len(rows), np.uint64))
+    return Calls(*columns, meta=np.zeros(len(rows), np.uint64), family=columns[0])
 
 
 @given(rows, rows)
