@@ -59,7 +59,12 @@ def findings(cmp: Comparison) -> str:
         f"<p>… and {len(cmp.roots) - len(shown):,} more findings.</p>" if len(cmp.roots) > len(shown) else ""
     )
     if not shown:
-        return "<p>Nothing differs in what was compared, so there is no finding.</p>"
+        said = (
+            "Calls differ, and where that began was not found"
+            if cmp.exit_code == 1
+            else "Nothing differs in what was compared"
+        )
+        return f"<p>{said}.</p>"
     return "".join(_finding(number, finding) for number, finding in enumerate(shown, 1)) + rest
 
 
@@ -72,7 +77,7 @@ def _finding(number: int, finding: Finding) -> str:
     facts = (
         ("where", f"{scopes}{more}, {finding.phase}"),
         (
-            "origin on",
+            "begins on",
             f"{len(finding.ranks)} of {finding.of_ranks} ranks: {spans(list(finding.ranks))}{axis}",
         ),
         ("receivers", spans(list(finding.receivers))),

@@ -95,7 +95,12 @@ def test_a_finding_says_where_how_strong_why_and_what_next():
 def test_a_match_says_what_was_looked_at():
     run = story("a", {0: ["y"]})
     text = Page(report_html(compare(run, run))).text
-    assert "nothing differs" in text and "so there is no finding" in text and "1 of 1" in text
+    assert "nothing differs" in text and "Nothing differs in what was compared." in text and "1 of 1" in text
+
+
+def test_without_a_finding_a_divergence_is_still_not_called_a_match():
+    text = Page(report_html(dataclasses.replace(one_origin(), roots=()))).text
+    assert "Calls differ, and where that began was not found." in text and "Nothing differs" not in text
 
 
 def test_an_origin_is_a_shape_with_its_site_as_text():
