@@ -78,7 +78,7 @@ def _size(folder: Path) -> tuple[int, int]:
     return open_rank(folder, 0).num_events // 2, num_bytes // 2
 
 
-def main(num_rounds: int) -> None:
+def main(num_rounds: int = 9) -> None:
     """Print the table."""
     os.environ["OMP_WAIT_POLICY"] = "passive"
     (rows,) = run_on_ranks(1, measure, num_rounds, timeout_s=600)
@@ -89,4 +89,4 @@ def main(num_rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 9)
+    main(*map(int, sys.argv[1:]))
