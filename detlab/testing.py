@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -44,6 +45,9 @@ from detlab.store import (
 
 from detlab.run import Run  # isort: skip
 
+Groups = Mapping[str, Sequence[int]]
+"""Members of each communicator by label."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -55,8 +59,8 @@ class Call:
         What was called and where.
     inputs, outputs
         One word per tensor: equal words are equal bits. None: a tensor without evidence.
-    scalars
-        Scalar arguments, folded into the inputs.
+    scalars, results
+        Scalar arguments, folded into the inputs; numbers that the call gives, as `.item()` does.
     generator
         A word for the state of the generator that a random op draws from; it is an input.
     stats
@@ -64,8 +68,10 @@ class Call:
     places
         For a word: name of its storage, first byte and one past its last; an empty name for a trace
         that records no storages.
-    shape
-        Shape of every tensor of the call.
+    shape, dtype
+        Of every tensor of the call.
+    shapes, dtypes, strides
+        For a word: another shape or dtype than that of the call, or strides other than row-major.
     """
 
     op: str
@@ -73,6 +79,7 @@ class Call:
     inputs: Sequence[str | None] = ()
     outputs: Sequence[str | None] = ()
     scalars: Sequence[object] = ()
+    results: Sequence[object] = ()
     generator: str = ""
     step: int = 1
     microbatch: int = 0
@@ -87,6 +94,15 @@ class Call:
     attributes: Mapping[str, str] = field(default_factory=dict)
     stats: Mapping[str, tuple[float, float, int, int]] = field(default_factory=dict)
     places: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def tensor(self, word: str | None) -> TensorMeta:
+        """Give what is known of a tensor of this call beside its bits."""
+        name = word or ""
+        shape = self.shapes.get(name, self.shape)
+        return TensorMeta(self.dtypes.get(name, self.dtype), shape, self.strides.get(name, _row_major(shape)))
 
 
 def word_digest(word: str) -> int:
@@ -99,7 +115,8 @@ def make_run(
     *,
     label: str = "synthetic",
     coordinates: Mapping[int, Coordinate] | None = None,
-    groups: Mapping[str, Sequence[int]] | None = None,
+    groups: Groups | Mapping[int, Groups] | None = None,
+    recipes: Mapping[int, Mapping[str, object]] | None = None,
     layout: Mapping[str, int] | None = None,
     world_size: int | None = None,
 ) -> Run:
@@ -112,14 +129,20 @@ def make_run(
     coordinates
         Place of each rank; by default rank *r* is at ``dp=r``.
     groups
-        For each communicator label its members, the same on every rank that belongs to it.
+        For each communicator label its members, the same on every rank that belongs to it; or such a
+        mapping per rank, where one label names other members on other ranks.
+    recipes
+        For each rank the arguments, environment and versions as seen there.
     layout, world_size
         What the manifest says; by default one data-parallel axis over the ranks given.
     """
     manifest = Manifest(label, world_size or len(calls), dict(layout or {"dp": len(calls)}))
     ranks = []
     for rank, rows in sorted(calls.items()):
-        header = _header(rank, coordinates, groups)
+        place = coordinates[rank] if coordinates else Coordinate(dp=rank)
+        header = RankHeader(
+            rank, place, _groups_of(rank, groups or {}), (recipes or {}).get(rank, {}), ALGORITHM
+        )
         names = NameTables()
         events, details = make_rows(rows, names)
         ranks.append(memory_trace(header, names, events, details))
@@ -127,12 +150,9 @@ def make_run(
     return Run(label, "memory", manifest, tuple(ranks), empty)
 
 
-def _header(
-    rank: int, coordinates: Mapping[int, Coordinate] | None, groups: Mapping[str, Sequence[int]] | None
-) -> RankHeader:
-    place = coordinates[rank] if coordinates else Coordinate(dp=rank)
-    mine = {label: tuple(members) for label, members in (groups or {}).items() if rank in members}
-    return RankHeader(rank, place, mine, algorithm=ALGORITHM)
+def _groups_of(rank: int, groups: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:
+    own: Groups = groups.get(rank, groups)
+    return {label: tuple(members) for label, members in own.items() if rank in members}
 
 
 def make_rows(calls: Sequence[Call], names: NameTables) -> tuple[NDArray[np.void], NDArray[np.void]]:
@@ -149,8 +169,9 @@ def make_rows(calls: Sequence[Call], names: NameTables) -> tuple[NDArray[np.void
         row["phase"], row["kind"], row["flags"] = call.phase, call.kind, call.flags
         row["n_in"], row["n_out"] = len(call.inputs), len(call.outputs)
         row["in_digest"] = _fold(call, call.inputs, call.scalars, call.generator)
-        row["out_digest"] = _fold(call, call.outputs)
-        row["evidence"] = pack_evidence(_level(call, call.inputs), _level(call, call.outputs or [None]))
+        row["out_digest"] = _fold(call, call.outputs, call.results)
+        given = [*call.outputs, *map(repr, call.results)] or [None]
+        row["evidence"] = pack_evidence(_level(call, call.inputs), _level(call, given))
         seen[key] = int(row["call"]) + 1
         details += _detail_rows(seq, call)
     rows = np.array(details, DETAIL_DTYPE) if details else np.empty(0, DETAIL_DTYPE)
@@ -158,9 +179,8 @@ def make_rows(calls: Sequence[Call], names: NameTables) -> tuple[NDArray[np.void
 
 
 def _meta(call: Call) -> Meta:
-    tensor = TensorMeta(call.dtype, call.shape, _row_major(call.shape))
-    attributes = tuple(sorted(call.attributes.items()))
-    return Meta((tensor,) * len(call.inputs), (tensor,) * len(call.outputs), call.algorithm, attributes)
+    inputs, outputs = (tuple(map(call.tensor, words)) for words in (call.inputs, call.outputs))
+    return Meta(inputs, outputs, call.algorithm, tuple(sorted(call.attributes.items())))
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -170,8 +190,7 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _fold(
     call: Call, words: Sequence[str | None], scalars: Sequence[object] = (), generator: str = ""
 ) -> int:
-    sign = signature(call.dtype, call.shape)
-    tensors = [(word_digest(word), sign) for word in words if word is not None]
+    tensors = [(word_digest(word), signature(*call.tensor(word)[:2])) for word in words if word is not None]
     if generator:
         tensors.append((word_digest(generator), b"generator;"))
     return fold(tensors, scalars)
@@ -189,8 +208,9 @@ def _detail_rows(seq: int, call: Call) -> list[tuple[object, ...]]:
         for index, word in enumerate(words)
         if word is not None
     ]
-    if call.scalars:
-        rows.append((seq, Side.SCALARS, 0, fold((), call.scalars), *_NOWHERE, *_NO_STATS))
+    for index, numbers in enumerate((call.scalars, call.results)):
+        if numbers:
+            rows.append((seq, Side.SCALARS, index, fold((), numbers), *_NOWHERE, *_NO_STATS))
     if call.generator:
         rows.append((seq, Side.GENERATOR, 0, word_digest(call.generator), *_NOWHERE, *_NO_STATS))
     return rows
