@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from detlab.errors import TraceError
-from detlab.readers import native
+from detlab.readers import megatron_bridge, native, rank_local
 from detlab.run import Run
 
 __all__ = ["load_run"]
@@ -23,6 +23,8 @@ class Format(NamedTuple):
 
 FORMATS: Final[dict[str, Format]] = {
     "detlab trace (rank*.header.json)": Format(native.matches, native.load),
+    "Megatron-Bridge streams (*.fp)": Format(megatron_bridge.matches, megatron_bridge.load),
+    "rank-local JSONL (rank_*.jsonl)": Format(rank_local.matches, rank_local.load),
 }
 """Every known format by the words that describe it, in the order in which they are tried."""
 

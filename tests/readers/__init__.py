@@ -1,0 +1,1 @@
+"""Fixtures and claims of the readers of foreign traces."""
