@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from detlab import samples, testing, views
     from detlab.capture import Capture, load_capture
-    from detlab.comparison import Comparison, compare
+    from detlab.comparison import Comparison, compare, load_comparison
     from detlab.errors import DetlabError
     from detlab.kernel import ReplayReport, replay
     from detlab.readers import load_run
@@ -34,6 +34,7 @@ __all__ = [
     "Run",
     "compare",
     "load_capture",
+    "load_comparison",
     "load_run",
     "replay",
     "report",
@@ -51,6 +52,7 @@ _HOME: Final = {
     "Run": "run",
     "compare": "comparison",
     "load_capture": "capture",
+    "load_comparison": "comparison",
     "load_run": "readers",
     "replay": "kernel",
     "report": "views",

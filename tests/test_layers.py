@@ -25,7 +25,7 @@ ALLOWED = {
     "ops": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(), "capture": set(),
     "readers": {"numpy", "polars", "pyarrow"},
     "record": {"numpy", "torch", "xxhash", "megatron"},
-    "comparison": {"numpy", "polars", "pyarrow"}, "kernel": {"numpy", "torch"},
+    "comparison": {"numpy", "polars", "pyarrow", "xxhash"}, "kernel": {"numpy", "torch"},
     "views": {"numpy", "polars", "plotly"},
     "cli": set(), "samples": set(),
     "testing": {"numpy", "polars", "xxhash"}, "__init__": set(), "__main__": set(),

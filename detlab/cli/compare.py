@@ -15,6 +15,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("a", metavar="A", help="a run: the folder that a recorder wrote into")
     parser.add_argument("b", metavar="B", help="the run to compare it with")
     parser.add_argument("--verify", action="store_true", help="read every event, also of equal segments")
+    parser.add_argument("--pairs", metavar="FILE", help="TOML: names of B that A has other names for")
+    parser.add_argument("--accept", metavar="FILE", help="TOML: known differences, each with a reason")
+    parser.add_argument("--save", metavar="FILE", help="keep the comparison, to open it again later")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     parser.set_defaults(run=run)
 
@@ -24,7 +27,9 @@ def run(args: argparse.Namespace) -> int:
     from detlab.cli import print_json
     from detlab.comparison import compare
 
-    cmp = compare(args.a, args.b, verify=args.verify)
+    cmp = compare(args.a, args.b, verify=args.verify, pairs=args.pairs, accepted=args.accept)
+    if args.save:
+        cmp.save(args.save)
     if args.json:
         print_json(cmp.to_json())
     else:

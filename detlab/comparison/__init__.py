@@ -3,5 +3,6 @@
 from detlab.comparison.compare import compare
 from detlab.comparison.findings import Finding
 from detlab.comparison.result import Comparison
+from detlab.comparison.saved import load_comparison
 
-__all__ = ["Comparison", "Finding", "compare"]
+__all__ = ["Comparison", "Finding", "compare", "load_comparison"]

@@ -76,14 +76,32 @@ def align(a: Calls, b: Calls) -> Pairs:
     -------
     Positions in ``a`` and in ``b``, in the order of ``a``; rows only in ``b`` come last.
     """
+    if _comes_first(b, a):  # where several alignments are as good, the order of the runs must not choose
+        partner_of_b = _partners(b, a)
+        partner = np.full(len(a), -1, np.int64)
+        paired = np.flatnonzero(partner_of_b >= 0)
+        partner[partner_of_b[paired]] = paired
+    else:
+        partner = _partners(a, b)
+    only_b = np.setdiff1d(np.arange(len(b)), partner)
+    at_a = np.concatenate([np.arange(len(a)), np.full(len(only_b), -1)])
+    return at_a, np.concatenate([partner, only_b])
+
+
+def _comes_first(a: Calls, b: Calls) -> bool:
+    """Order two different sequences of calls by their content."""
+    keys = [(len(calls), _mix(*calls.levels()).tobytes()) for calls in (a, b)]
+    return keys[0] < keys[1]
+
+
+def _partners(a: Calls, b: Calls) -> NDArray[np.int64]:
+    """Give for each call of ``a`` its partner in ``b``, -1 for none."""
     partner = np.full(len(a), -1, np.int64)
     _Matcher(a.levels(), b.levels(), partner).match((0, len(a)), (0, len(b)), 0)
     _match_moved(_mix(a.callee, a.inputs, a.outputs), _mix(b.callee, b.inputs, b.outputs), partner)
     _match_moved(_mix(a.callee, a.inputs), _mix(b.callee, b.inputs), partner)
     _match_moved(_mix(a.family, a.inputs), _mix(b.family, b.inputs), partner)
-    only_b = np.setdiff1d(np.arange(len(b)), partner)
-    at_a = np.concatenate([np.arange(len(a)), np.full(len(only_b), -1)])
-    return at_a, np.concatenate([partner, only_b])
+    return partner
 
 
 @dataclass(frozen=True, slots=True)

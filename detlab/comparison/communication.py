@@ -147,18 +147,20 @@ class GroupJudge:
         return rows[call.order] if call.order < len(rows) else None
 
     def differing(self, call: Collective, member: int, side: Side) -> set[int] | None:
-        """Give the positions at which a member's tensors differ between the runs; None when unknown.
+        """Give the members, by their place in the group, whose parts of a member's tensors differ.
 
-        Unknown also when the member has not recorded one tensor for each member of the group.
+        Returns
+        -------
+        None when unknown: the call is not there, or its tensors were not recorded part by part.
         """
         row, rank = self.row_on(call, member), self._by_rank.get(member)
-        if row is None or rank is None or not lists_a_tensor_per_member(call.op):
+        if row is None or rank is None or not _is_in_parts(rank, row, call, side):
             return None
         tensors = tensors_of(rank, rank.positions_of(np.array([row])))
         tensors = tensors[tensors["side"] == side]
-        if len(tensors) != len(call.members):
+        if not len(tensors) or len(tensors) % len(call.members):
             return None
-        return set(differing(tensors, side)["index"].tolist())
+        return set((differing(tensors, side)["index"] % len(call.members)).tolist())
 
     def givers(self, rank: RankComparison, position: int) -> dict[int, int]:
         """Give the other contributors whose own inputs differ: rank and position of the same call there."""
@@ -179,6 +181,13 @@ class GroupJudge:
         if found is None:
             found = self._streams[rank.rank, step] = _read_stream(rank, step)
         return found
+
+
+def _is_in_parts(rank: RankComparison, row: int, call: Collective, side: Side) -> bool:
+    """Say whether a collective has a tensor for each member: by what it takes, or as it was recorded."""
+    meta = rank.a.names.metas[int(rank.a.columns(row, row + 1, ["meta"])["meta"][0])]
+    recorded = dict(meta.attributes).get("parts", "")
+    return lists_a_tensor_per_member(call.op) or side.name.lower() in recorded.split(",")
 
 
 def judge_communication(judge: GroupJudge) -> Judged:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from detlab.comparison.communication import GroupJudge, Judged, judge_communication
 from detlab.comparison.contradictions import judge_contradictions
 from detlab.comparison.findings import group_findings
+from detlab.comparison.overrides import Pairs, accept, read_accepted
 from detlab.comparison.ranks import RankComparison, compare_rank
 from detlab.comparison.result import Comparison
 from detlab.comparison.roots import find_roots
@@ -22,6 +25,7 @@ from detlab.comparison.structure import set_notes_aside
 from detlab.errors import NotComparable, TraceError
 from detlab.readers import load_run
 from detlab.run import Run, spans
+from detlab.store import RankTrace
 
 
 def compare(
@@ -30,6 +34,8 @@ def compare(
     *,
     executor: Executor | None = None,
     verify: bool = False,
+    pairs: Pairs | Mapping[str, Mapping[str, str]] | str | PathLike[str] | None = None,
+    accepted: str | PathLike[str] | None = None,
 ) -> Comparison:
     """Compare two runs event by event and say where they first differ, on which ranks, and why.
 
@@ -42,6 +48,13 @@ def compare(
         By default a thread per core.
     verify
         Read every event, also where the digests of whole segments say that all are equal.
+    pairs
+        Names of run b that mean something with another name in run a: a TOML file or a mapping with the
+        tables ``scopes`` and ``ops``, from b's name to a's.
+    accepted
+        A TOML file of differences that are known, each ``[[accept]]`` with a ``reason`` and some of
+        ``class``, ``op``, ``scope`` and ``phase``. They stay in the findings; when all findings are
+        accepted the exit code is 0.
 
     Raises
     ------
@@ -54,15 +67,19 @@ def compare(
     run_b = b if isinstance(b, Run) else load_run(b)
     _refuse_other_layout(run_a, run_b)
     steps = _common_steps(run_a, run_b)
-    ranks, damaged = _compare_ranks(run_a, run_b, steps, executor, verify)
+    names = Pairs.read(pairs)
+    known = read_accepted(accepted)
+    ranks, damaged = _compare_ranks(run_a, run_b, steps, executor, verify, names)
     ranks = [set_notes_aside(rank) for rank in ranks]
     judge = GroupJudge(ranks)
     judged = judge_communication(judge)
     ranks = [judge_contradictions(_with_judgements(rank, judged)) for rank in ranks]
     roots = find_roots(ranks, judged, judge)
-    findings = group_findings(roots, ranks, _captures(run_a) | _captures(run_b))
+    findings = accept(group_findings(roots, ranks, _captures(run_a) | _captures(run_b)), known)
     problems = [*_problems(run_a, run_b), *damaged, *_missing(run_a, run_b, ranks)]
-    return Comparison(run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems), judge)
+    return Comparison(
+        run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems), judge, names
+    )
 
 
 def _refuse_other_layout(a: Run, b: Run) -> None:
@@ -108,7 +125,7 @@ def _common_steps(a: Run, b: Run) -> list[int]:
 
 
 def _compare_ranks(
-    a: Run, b: Run, steps: Sequence[int], executor: Executor | None, verify: bool
+    a: Run, b: Run, steps: Sequence[int], executor: Executor | None, verify: bool, names: Pairs
 ) -> tuple[list[RankComparison], list[tuple[str, str]]]:
     """Compare rank by rank; a rank whose files are damaged is left out and becomes a problem."""
     partners = b.by_coordinate
@@ -118,11 +135,20 @@ def _compare_ranks(
     wanted = np.array(steps, np.int32)
     chosen = executor or ThreadPoolExecutor(os.cpu_count())
     try:
-        tasks = [chosen.submit(compare_rank, *pair, wanted, verify) for pair in pairs]
+        tasks = [chosen.submit(_compare_renamed, *pair, wanted, verify, names) for pair in pairs]
         return _gather(tasks, [pair[0].header.rank for pair in pairs])
     finally:
         if executor is None:
             chosen.shutdown()
+
+
+def _compare_renamed(
+    a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: bool, names: Pairs
+) -> RankComparison:
+    """Compare one rank with the names that the user gave; runs wherever the executor puts it."""
+    found = compare_rank(a, names.apply(b), steps, verify)
+    renamed = names.renamed(b)
+    return replace(found, renamed=renamed, original_b=b) if renamed else found
 
 
 def _gather(

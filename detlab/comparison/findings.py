@@ -17,6 +17,7 @@ from detlab.comparison.ranks import RankComparison
 from detlab.comparison.roots import REASONS, Roots
 from detlab.schema import Evidence, Phase, Site, Verdict
 
+_LISTED: Final = ("scopes", "ranks", "receivers", "steps", "sites")
 MAX_SITES: Final = 20
 """A finding lists at most this many sites; it counts all of them."""
 
@@ -47,6 +48,8 @@ class Finding:
         differing inputs after it. Those are untested, not exonerated.
     why, next
         Why this class, and the cheapest experiment that would decide.
+    accepted
+        The reason why this difference is accepted, from a file of the user; empty when it is not.
     """
 
     finding_class: str
@@ -66,16 +69,24 @@ class Finding:
     untested_after: int
     why: str
     next: str
+    accepted: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Give the finding as the JSON form has it."""
-        listed = ("scopes", "ranks", "receivers", "steps", "sites")
         content = {
-            name: list(getattr(self, name)) if name in listed else getattr(self, name)
+            name: list(getattr(self, name)) if name in _LISTED else getattr(self, name)
             for name in self.__slots__
             if name != "finding_class"
         }
         return {"class": self.finding_class, **content, "num_ranks": len(self.ranks)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Finding:
+        """Read what `to_json` gave."""
+        values: dict[str, Any] = {
+            name: tuple(content[name]) if name in _LISTED else content[name] for name in cls.__slots__[1:]
+        }
+        return cls(content["class"], **values)
 
 
 class _Group(NamedTuple):

@@ -19,6 +19,9 @@ from detlab.ops import comes_from_host
 from detlab.schema import DETAIL_DTYPE, Flag, Kind, Side, Verdict
 
 _INPUTS: Final = (Side.INPUT, Side.SCALARS, Side.GENERATOR)
+XOR_DIGEST: Final = "torch.hash_tensor"
+"""A digest that is the XOR of its elements: blind to their order, and additive over parts."""
+
 _NUMBER_BYTES: Final = 16
 """Bytes of the largest single number, a complex one."""
 
@@ -83,8 +86,10 @@ def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
     takes = np.isin(rank.verdicts[inputs["position"]], _INPUT_DIFFERS)
     changes = inputs[takes & ~_is_result(inputs)]
     outputs = differing(tensors, Side.OUTPUT)
-    sources = _by_digest(changes, outputs)
+    sources = _by_key(changes, changes["digest_a"], outputs, outputs["digest_a"])
     _by_storage(changes, outputs, sources)
+    if XOR_DIGEST in rank.a.header.algorithm:
+        _by_xor(changes, outputs, sources)
     facts = rank.events(positions, ("kind", "flags", "callee"))
     from_host = _of_callees(rank, positions, facts["callee"], comes_from_host)
     reads = positions[facts["kind"] == Kind.HOST_READ]
@@ -113,18 +118,36 @@ def _of_callees(
     return positions[in_a & np.isin(callees, wanted)]
 
 
-def _by_digest(changes: NDArray[np.void], outputs: NDArray[np.void]) -> NDArray[np.int64]:
-    """Give for each change the last earlier call with an output of the same digest; -1 for none."""
-    order = np.lexsort((outputs["position"], outputs["digest_a"]))
-    made = outputs[order]
-    _, codes = np.unique(np.concatenate([made["digest_a"], changes["digest_a"]]), return_inverse=True)
+def _by_key(
+    changes: NDArray[np.void],
+    keys: NDArray[np.uint64],
+    outputs: NDArray[np.void],
+    made_keys: NDArray[np.uint64],
+) -> NDArray[np.int64]:
+    """Give for each change the last earlier call with an output of the same key; -1 for none."""
+    order = np.lexsort((outputs["position"], made_keys))
+    made, made_keys = outputs[order], made_keys[order]
+    _, codes = np.unique(np.concatenate([made_keys, keys]), return_inverse=True)
     width = int(max(made["position"].max(initial=0), changes["position"].max(initial=0))) + 2
     keys_made = codes[: len(made)] * width + made["position"] + 1
-    keys = codes[len(made) :] * width + changes["position"] + 1
-    before = np.searchsorted(keys_made, keys, side="left") - 1
+    wanted = codes[len(made) :] * width + changes["position"] + 1
+    before = np.searchsorted(keys_made, wanted, side="left") - 1
     found = before >= 0
-    found[found] = made["digest_a"][before[found]] == changes["digest_a"][found]
+    found[found] = made_keys[before[found]] == keys[found]
     return np.where(found, made["position"][before] if len(made) else -1, -1)
+
+
+def _by_xor(changes: NDArray[np.void], outputs: NDArray[np.void], sources: NDArray[np.int64]) -> None:
+    """Fill in the last earlier call whose output changed in the same bits of an XOR digest.
+
+    The digest of a bucket is the XOR of the digests of what lies in it, so that a change in one part
+    shows as the same difference of both digests.
+    """
+    open_changes = np.flatnonzero((sources < 0) & (changes["side"] == Side.INPUT))
+    chosen = changes[open_changes]
+    difference = chosen["digest_a"] ^ chosen["digest_b"]
+    made_difference = outputs["digest_a"] ^ outputs["digest_b"]
+    sources[open_changes] = _by_key(chosen, difference, outputs, made_difference)
 
 
 def _by_storage(changes: NDArray[np.void], outputs: NDArray[np.void], sources: NDArray[np.int64]) -> None:

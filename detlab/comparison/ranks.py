@@ -36,6 +36,10 @@ class RankComparison:
         Positions that do not match, ascending: what most questions need, however long the trace.
     num_missing
         Calls left out because the other side's file ends before them.
+    renamed
+        Ids of the callees of run b that were given names of run a by the user.
+    original_b
+        The trace of run b before that; None where nothing was renamed.
     """
 
     a: RankTrace
@@ -46,11 +50,18 @@ class RankComparison:
     masks: NDArray[np.uint8]
     differing: NDArray[np.intp]
     num_missing: int = 0
+    renamed: frozenset[int] = frozenset()
+    original_b: RankTrace | None = None
 
     @property
     def rank(self) -> int:
         """Global rank in run a."""
         return self.a.header.rank
+
+    @property
+    def source_b(self) -> RankTrace:
+        """The trace of run b as it was recorded."""
+        return self.original_b or self.b
 
     @property
     def coordinate(self) -> Coordinate:
@@ -113,7 +124,12 @@ class RankComparison:
     def how(self, positions: NDArray[np.intp]) -> list[str]:
         """Say how the rows at some positions were matched: site, aligned or override."""
         block = np.searchsorted(self.starts, positions, side="right") - 1
-        return [HOW[code] for code in self.blocks["how"][block]]
+        how = self.blocks["how"][block]
+        rows_b = self.rows(positions)[1]
+        if self.renamed and (rows_b >= 0).any():
+            callees = read_rows(self.b, rows_b[rows_b >= 0], ("callee",))["callee"]
+            how[np.flatnonzero(rows_b >= 0)[np.isin(callees, list(self.renamed))]] = HOW.index("override")
+        return [HOW[code] for code in how]
 
     def events(self, positions: NDArray[np.intp], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         """Give columns at some positions: of run a where it has the call, else of run b."""

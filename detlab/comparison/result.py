@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
+from os import PathLike
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +15,7 @@ import polars as pl
 
 from detlab.comparison.communication import GroupJudge
 from detlab.comparison.findings import Finding
+from detlab.comparison.overrides import Pairs
 from detlab.comparison.paths import trace_path
 from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame, position_of
 from detlab.comparison.ranks import RankComparison
@@ -41,6 +44,7 @@ FINDING_COLUMNS: Final[dict[str, Any]] = {
     "untested_after": pl.Int64,
     "why": pl.String,
     "next": pl.String,
+    "accepted": pl.String,
 }
 """Columns of `Comparison.findings`, as in the JSON form."""
 
@@ -69,6 +73,10 @@ class Comparison:
         (where, what) for each thing that is missing or damaged.
     judge
         Knows what each member of a communicator gave; paths across ranks go through it.
+    pairs
+        Names of run b that were given names of run a.
+    notes
+        What people wrote about it.
     """
 
     a: Run
@@ -78,6 +86,8 @@ class Comparison:
     roots: tuple[Finding, ...]
     problems: tuple[tuple[str, str], ...]
     judge: GroupJudge
+    pairs: Pairs = Pairs()  # noqa: RUF009 - frozen, and empty
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def counts(self) -> dict[Verdict, int]:
@@ -106,7 +116,9 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0 match, 1 diverged, 2 incomplete."""
+        """0 match, 1 diverged, 2 incomplete; 0 too when every finding of a complete one is accepted."""
+        if self.roots and self.complete and all(finding.accepted for finding in self.roots):
+            return 0
         return {"match": 0, "diverged": 1, "incomplete": 2}[self.verdict]
 
     @cached_property
@@ -198,6 +210,19 @@ class Comparison:
         if step not in self.steps:
             raise KeyError(f"step {step} was not compared; steps {spans(list(self.steps))} were")
         return calls_frame(found, found.positions_in(step))
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the comparison to one file; `detlab.load_comparison` opens it again.
+
+        The runs stay where they are: the file holds verdicts and findings, not events.
+        """
+        from detlab.comparison.saved import save_comparison
+
+        return save_comparison(self, path)
+
+    def with_note(self, text: str) -> Comparison:
+        """Give the same comparison with one more note, which is saved and shown with it."""
+        return replace(self, notes=(*self.notes, text))
 
     def path(self, *, rank: int, site: str) -> pl.DataFrame:
         """Follow how a difference reached one call, back to where it began.

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from detlab.comparison.communication import GroupJudge, Judged, Judgement
+from detlab.comparison.communication import INPUTS_DIFFER, GroupJudge, Judged, Judgement
 from detlab.comparison.lineage import Lineage, first_divergent_step, follow, touched_before, weak_producers
 from detlab.comparison.ranks import RankComparison
 from detlab.ops import is_deterministic
@@ -226,7 +226,7 @@ def _came_with_communication(
 
 
 def brought_by(rank: RankComparison, position: int, judge: GroupJudge) -> int | None:
-    """Give the last unfinished collective before a call to which another member gave other bits."""
+    """Give the last unfinished collective before a call to which some member gave other bits."""
     first, stop = _step_rows(rank, position)
     if first < 0:
         return None
@@ -236,7 +236,7 @@ def brought_by(rank: RankComparison, position: int, judge: GroupJudge) -> int | 
     )
     for row in (first + np.flatnonzero(unfinished)[::-1]).tolist():
         at = int(rank.positions_of(np.array([row]))[0])
-        if judge.givers(rank, at):
+        if rank.verdicts[at] in INPUTS_DIFFER or judge.givers(rank, at):
             return at
     return None
 
@@ -283,7 +283,8 @@ def _unknown_reason(rank: RankComparison, position: int, event: dict[str, int]) 
 def _input_reason(rank: RankComparison, position: int, event: dict[str, int], lineage: Lineage) -> str:
     changes = lineage.unexplained(position)
     sides = set(changes["side"].tolist())
-    if event["flags"] & Flag.FRESH_MEMORY:
+    ignores = dict(rank.a.names.metas[event["meta"]].attributes).get("unread")
+    if event["flags"] & Flag.FRESH_MEMORY and not event["flags"] & Flag.OPEN_INPUTS and ignores is None:
         return "uninitialised"
     if Side.GENERATOR in sides or (event["flags"] & Flag.SEEDED and Side.INPUT not in sides):
         return "generator"

@@ -61,8 +61,8 @@ def _is_view(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.bo
     in_a = rank.rows(positions)[0] >= 0
     names = [(rank.b.names, rank.a.names)[side] for side in in_a.tolist()]
     by_name = [is_view(each.callees[int(n)].op) for each, n in zip(names, events["callee"], strict=True)]
-    flagged: NDArray[np.bool_] = (events["flags"] & np.uint16(Flag.VIEW)) != 0
-    return flagged | np.array(by_name, bool)
+    found: NDArray[np.bool_] = ((events["flags"] & np.uint16(Flag.VIEW)) != 0) | np.array(by_name, bool)
+    return found
 
 
 def _one_sided(rank: RankComparison) -> NDArray[np.intp]:

@@ -116,9 +116,16 @@ def _batch_details(
 
 
 def differing(tensors: NDArray[np.void], *sides: Side) -> NDArray[np.void]:
-    """Give the tensors on some sides whose digests differ between the runs, or that only run a has."""
+    """Give the tensors on some sides that differ between the runs, or that only run a has.
+
+    A recorded absmax that differs overrides equal digests, which a weak digest can have for other bits.
+    """
     chosen = np.isin(tensors["side"], sides)
-    found: NDArray[np.void] = tensors[
-        chosen & ((tensors["digest_a"] != tensors["digest_b"]) | ~tensors["in_both"])
-    ]
+    unequal = (tensors["digest_a"] != tensors["digest_b"]) | ~tensors["in_both"]
+    unequal |= (tensors["has_stats"] != 0) & (_bits(tensors["absmax_a"]) != _bits(tensors["absmax_b"]))
+    found: NDArray[np.void] = tensors[chosen & unequal]
     return found
+
+
+def _bits(numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(numbers).view(np.uint64)

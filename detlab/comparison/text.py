@@ -37,6 +37,7 @@ def summary(cmp: Comparison) -> str:
     lines += [coverage_line(cmp), counts_line(cmp)]
     lines += [f"set aside: {item['count']:,} {item['kind']} ({item['why']})" for item in cmp.ignored]
     lines += [f"problem: {where}: {what}" for where, what in cmp.problems]
+    lines += [f"note: {note}" for note in cmp.notes]
     return "\n".join(fill(line, _WIDTH, subsequent_indent="    ") for line in lines)
 
 
@@ -67,9 +68,10 @@ def finding_lines(finding: Finding) -> list[str]:
     axis = ""
     if finding.axis and finding.chance is not None and finding.axis != "all":
         axis = f" (all of {finding.axis}; {finding.chance:.0%} of such rank sets fit some axis by chance)"
+    begins = "enters" if finding.finding_class in ("upstream", "structure", "unknown", "state") else "origin"
     lines = [
         f"{finding.finding_class}: {finding.op} in {_scopes(finding)}, {finding.phase}",
-        f"  origin on ranks {spans(list(finding.ranks))}{axis}; "
+        f"  {begins} on ranks {spans(list(finding.ranks))}{axis}; "
         f"receivers: ranks {spans(list(finding.receivers))}; steps {spans(list(finding.steps))}",
         f"  at {finding.num_sites} calls, first {finding.sites[0]}",
         f"  {finding.matched_before:,} calls before it match; {finding.untested_after:,} after it have "
@@ -77,7 +79,7 @@ def finding_lines(finding: Finding) -> list[str]:
         f"  why: {finding.why}",
         f"  next: {finding.next}",
     ]
-    return lines
+    return [*lines, f"  accepted: {finding.accepted}"] if finding.accepted else lines
 
 
 def coverage_line(cmp: Comparison) -> str:

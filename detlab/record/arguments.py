@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 
-from detlab.ops import makes_fresh_memory, overwrites_target
+from detlab.ops import is_lane_wise, makes_fresh_memory, overwrites_target
 from detlab.record.tables import (
     ALIASING,
     COMMUNICATION_SETTINGS,
@@ -51,6 +51,7 @@ class Plan:
     keywords: tuple[tuple[str, int], ...]
     positions: Mapping[str, int]
     is_view: bool
+    is_lane_wise: bool
     is_seeded: bool
     is_functional_collective: bool
     makes_fresh: bool
@@ -85,6 +86,7 @@ def plan_of(func: OpOverload) -> Plan:
         keywords=tuple((arg.name, roles[arg.name]) for arg in arguments if arg.kwarg_only),
         positions={arg.name: position for position, arg in enumerate(arguments) if not arg.kwarg_only},
         is_view=func.is_view or base in ALIASING,
+        is_lane_wise=is_lane_wise(base),
         is_seeded=torch.Tag.nondeterministic_seeded in func.tags,
         is_functional_collective=namespace == "_c10d_functional",
         makes_fresh=makes_fresh_memory(base) and not grows,

@@ -47,6 +47,7 @@ _TRACED: Final = (FakeTensor, FunctionalTensor)
 """Tensors without values that stand for others while a graph is traced."""
 _VIEW: Final = int(Flag.VIEW)  # plain integers: flags are slow to combine
 _HOST_SCALAR: Final = int(Flag.HOST_SCALAR)
+_PARTS: Final = "parts"
 _WAIT: Final = "_c10d_functional.wait_tensor.default"
 
 
@@ -119,6 +120,8 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         call = self._begin(plan)
         known: Known = {}
         given = sort_arguments(plan, args, kwargs)
+        if plan.is_lane_wise and isinstance(args[0], (list, tuple)):
+            call.attributes = (("lanes", str(len(args[0]))),)
         call.inputs = self._inputs(call, plan, given, kwargs, known)
         capture = self._captures.begin(self._log, call, func, args, kwargs)
         size_before = args[0].untyped_storage().nbytes() if plan.grows else 0
@@ -220,18 +223,26 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         num_members = len(communicator.members)
         if cuts_inputs(plan.name):
             sizes = plan.argument("input_split_sizes", args, kwargs) or ()
-            given.reads = cut(given.reads, num_members, sizes)
+            whole, given.reads = given.reads, cut(given.reads, num_members, sizes)
+            self._note_parts(call, Side.INPUT, len(given.reads) == num_members * len(whole))
         call.num_pieces = num_members if cuts_outputs(plan.name) else 1
-        given.scalars += [f"{name}={text}" for name, text in call.attributes]
+        given.scalars += [f"{name}={text}" for name, text in call.attributes if name != _PARTS]
         if "barrier" not in plan.name:
             call.inputs = self._inputs(call, plan, given, kwargs, {})
         return call, given
+
+    def _note_parts(self, call: Call, side: Side, are_all_cut: bool) -> None:
+        """Say in the event on which side there is a tensor for each member."""
+        if are_all_cut:
+            call.attributes = tuple(sorted((*call.attributes, (_PARTS, side.name.lower()))))
 
     def _complete(self, call: Call) -> None:
         """Hash what a collective gave, now that it is there."""
         with _NO_TORCH_FUNCTION(), _NO_DISPATCH_MODES():
             self.memory.settle_all(placed(call.outputs))
-            outputs = placed(cut(call.outputs, call.num_pieces) if call.num_pieces > 1 else call.outputs)
+            pieces = cut(call.outputs, call.num_pieces) if call.num_pieces > 1 else call.outputs
+            self._note_parts(call, Side.OUTPUT, len(pieces) > len(call.outputs))
+            outputs = placed(pieces)
             found = self._look.look(outputs, call.seq, Side.OUTPUT, trust=True, known={})
             self._emit(call, found)
 
