@@ -148,6 +148,7 @@ INDEX_DTYPE: Final = np.dtype(
         ("row", "<u4"),  # its first row inside that batch
         ("num_rows", "<u4"),
         ("no_output", "<u4"),  # events without output evidence
+        ("fresh", "<u4"),  # events that meet memory which no recorded call has written
         ("offset", "<u8"),  # byte offset of the batch in the stream
         ("end", "<u8"),  # byte offset just after the batch
         ("identity", "<u8"),  # xxh3-64 over the callees, in order

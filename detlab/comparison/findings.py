@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from detlab.comparison.axes import fitting_axis
+from detlab.comparison.notes import notes_on
 from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.roots import REASONS, Roots
@@ -159,7 +160,7 @@ def _finding(
         chance=chance,
         matched_before=position - num_before,
         untested_after=int((after == Verdict.RECEIVER).sum()),
-        why=why,
+        why="; ".join([why, *notes_on(rank, position)]),
         next="",
     )
     return replace(draft, next=next_step(draft, sites[0], captures))

@@ -134,8 +134,12 @@ class Comparison:
     @cached_property
     def num_without_evidence(self) -> int:
         """Calls of run a whose outputs were not recorded; they never count as identical."""
+        return self._count("no_output")
+
+    def _count(self, column: str) -> int:
+        """Add up a count of the index over the compared steps of run a."""
         return sum(
-            int(rank.a.index["no_output"][np.isin(rank.a.index["step"], self.steps)].sum(dtype=np.int64))
+            int(rank.a.index[column][np.isin(rank.a.index["step"], self.steps)].sum(dtype=np.int64))
             for rank in self.ranks
         )
 
@@ -184,7 +188,10 @@ class Comparison:
     @property
     def ignored(self) -> list[dict[str, Any]]:
         """What was set aside: kind, count and why, as in the JSON form."""
-        return _set_aside(self.ranks)
+        fresh = self._count("fresh")
+        why = "meets memory that no recorded call has written; what it held proves nothing"
+        more = [{"kind": "fresh_memory", "count": fresh, "why": why}] if fresh else []
+        return [*_set_aside(self.ranks), *more]
 
     def sites(self, *, step: int, rank: int) -> pl.DataFrame:
         """List every call of one step on one rank.

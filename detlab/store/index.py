@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
-from detlab.schema import INDEX_DTYPE
+from detlab.schema import INDEX_DTYPE, Flag
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -77,6 +77,8 @@ def index_batch(
     records["row"], records["num_rows"] = starts, stops - starts
     outputs = columns["evidence"] & 0x0F
     records["no_output"] = np.add.reduceat((outputs == 0).astype(np.uint32), starts)
+    fresh = (columns["flags"] & np.uint16(Flag.FRESH_MEMORY)) != 0
+    records["fresh"] = np.add.reduceat(fresh.astype(np.uint32), starts)
     records["evidence"] = _least(columns["evidence"] >> 4, starts) << 4 | _least(outputs, starts)
     identity = callee_hashes[columns["callee"]]
     values = _value_rows(columns, meta_hashes)

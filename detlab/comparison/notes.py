@@ -1,0 +1,94 @@
+"""What else is known of a root, from its tensors and metas: said beside its class, never instead of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.comparison.lineage import weak_producers
+from detlab.comparison.ranks import RankComparison
+from detlab.comparison.tensors import differing, tensors_of
+from detlab.schema import Flag, Meta, Side, TensorMeta
+
+_MAX_PRODUCERS: Final = 3
+_INTEGERS: Final = ("int", "uint", "bool")
+_BOOKKEEPING: Final = frozenset(("lanes", "parts", "unread"))
+"""Attributes that say how a call was recorded, not what ran."""
+
+
+def notes_on(rank: RankComparison, position: int) -> list[str]:
+    """Give one sentence for each thing that is worth knowing of a paired call."""
+    at_a, at_b = rank.rows(np.array([position]))
+    if at_a[0] < 0 or at_b[0] < 0:
+        return []
+    metas = _meta(rank, int(at_a[0]), in_b=False), _meta(rank, int(at_b[0]), in_b=True)
+    tensors = tensors_of(rank, np.array([position]))
+    flags = int(rank.events(np.array([position]), ("flags",))["flags"][0])
+    notes = [*_weak_inputs(rank, position, metas[0], tensors, flags), *_other_choice(*metas)]
+    return [*notes, *_other_strides(*metas), *_not_a_number(tensors), *_other_order(metas[0], tensors)]
+
+
+def _meta(rank: RankComparison, row: int, *, in_b: bool) -> Meta:
+    trace = rank.b if in_b else rank.a
+    return trace.names.metas[int(trace.columns(row, row + 1, ["meta"])["meta"][0])]
+
+
+def _weak_inputs(
+    rank: RankComparison, position: int, meta: Meta, tensors: NDArray[np.void], flags: int
+) -> Iterator[str]:
+    """Name the inputs whose equal digests prove little, and the calls that made them."""
+    if not flags & Flag.WEAK_INPUT:
+        return
+    inputs = tensors[tensors["side"] == Side.INPUT]
+    weak = [text for row in inputs if (text := _weakness(row, meta))]
+    producers = weak_producers(rank, position)[:_MAX_PRODUCERS]
+    callees = rank.events(np.array(producers, np.intp), ("callee",))["callee"] if producers else ()
+    made_by = ", ".join(rank.a.names.callees[int(number)].op for number in callees)
+    by = f"; made by {made_by}" if made_by else ""
+    yield f"weak inputs: {'; '.join(weak) or 'by their kind'}{by}"
+
+
+def _weakness(row: np.void, meta: Meta) -> str:
+    index = int(row["index"])
+    tensor = meta.inputs[index] if index < len(meta.inputs) else TensorMeta("", (), ())
+    if int(row["digest_a"]) == 0 and int(np.prod(tensor.shape)) > 1:
+        return f"input {index} has digest zero with {int(np.prod(tensor.shape)):,} elements"
+    return f"input {index} holds integers ({tensor.dtype})" if tensor.dtype.startswith(_INTEGERS) else ""
+
+
+def _other_choice(a: Meta, b: Meta) -> Iterator[str]:
+    mine, theirs = dict(a.attributes), dict(b.attributes)
+    for name in sorted((mine.keys() | theirs.keys()) - _BOOKKEEPING):
+        if mine.get(name) != theirs.get(name):
+            yield f"the runs chose differently: {name} is {mine.get(name)} in a and {theirs.get(name)} in b"
+
+
+def _other_strides(a: Meta, b: Meta) -> Iterator[str]:
+    pairs = zip(a.inputs, b.inputs, strict=False)
+    odd = [str(n) for n, (x, y) in enumerate(pairs) if x.shape == y.shape and x.stride != y.stride]
+    if odd:
+        yield f"input {', '.join(odd)} has other strides, and the layout can select another kernel"
+
+
+def _not_a_number(tensors: NDArray[np.void]) -> Iterator[str]:
+    """Say so where NaN are born: finite inputs and outputs that are not."""
+    known = tensors[tensors["has_stats"] != 0]
+    inputs, outputs = (known[known["side"] == side] for side in (Side.INPUT, Side.OUTPUT))
+    for name in ("a", "b"):
+        born = int(outputs[f"nans_{name}"].sum())
+        if born and not int(inputs[f"nans_{name}"].sum()):
+            yield f"NaN are born here in run {name}: {born:,} in the output and none in the inputs"
+
+
+def _other_order(meta: Meta, tensors: NDArray[np.void]) -> Iterator[str]:
+    """Say so where integers differ but sum and largest value do not: the same values in another order."""
+    odd = differing(tensors, Side.OUTPUT)
+    for row in odd:
+        index = int(row["index"])
+        integer = index < len(meta.outputs) and meta.outputs[index].dtype.startswith(_INTEGERS)
+        same = row["total_a"] == row["total_b"] and row["absmax_a"] == row["absmax_b"]
+        if integer and row["has_stats"] and same:
+            yield f"output {index} has the same sum and maximum: perhaps the same values in another order"
