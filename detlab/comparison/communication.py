@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from detlab.comparison.ranks import RankComparison, read_rows
 from detlab.comparison.tensors import differing, tensors_of
 from detlab.ops import Dependence, dependence, lists_a_tensor_per_member
-from detlab.schema import Kind, Side, Verdict
+from detlab.schema import Kind, Mask, Side, Verdict
 
 INPUTS_DIFFER: Final = (Verdict.RECEIVER, Verdict.ABSORBED, Verdict.CHANGED)
 INPUTS_EQUAL: Final = (Verdict.MATCH, Verdict.ORIGIN)
@@ -210,13 +210,14 @@ def _candidates(rank: RankComparison) -> NDArray[np.intp]:
     Every origin; and in the first step that diverges also receivers, whose own differing input may be
     no input of what they received. In later steps nearly all communication carries differences.
     """
-    divergent = rank.divergent()
-    if not len(divergent):
-        return divergent
-    facts = rank.events(divergent, ("kind", "step"))
-    wanted = (rank.verdicts[divergent] == Verdict.ORIGIN) | (facts["step"] == facts["step"][0])
-    paired = ~np.isin(rank.verdicts[divergent], (Verdict.ONLY_A, Verdict.ONLY_B, Verdict.UNKNOWN))
-    chosen: NDArray[np.intp] = divergent[wanted & paired & (facts["kind"] == Kind.COLLECTIVE)]
+    step = rank.first_step()
+    if step is None:
+        return np.empty(0, np.intp)
+    wanted = np.union1d(rank.counted(Verdict.ORIGIN), rank.differing_in(step, step))
+    paired = ~np.isin(rank.verdicts[wanted], (Verdict.ONLY_A, Verdict.ONLY_B, Verdict.UNKNOWN))
+    counted = (rank.masks[wanted] & Mask.SET_ASIDE) == 0
+    wanted = wanted[paired & counted]
+    chosen: NDArray[np.intp] = wanted[rank.events(wanted, ("kind",))["kind"] == Kind.COLLECTIVE]
     return chosen
 
 

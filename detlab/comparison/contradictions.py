@@ -43,12 +43,13 @@ def _hidden_lanes(rank: RankComparison) -> dict[int, Verdict]:
 
     Only in the first step that diverges: afterwards differences reach nearly every lane.
     """
-    receivers = rank.counted(Verdict.RECEIVER)
-    if not len(receivers):
+    step = rank.first_step()
+    if step is None:
         return {}
-    facts = rank.events(receivers, ("callee", "meta", "step", "n_in", "n_out"))
-    first = facts["step"] == facts["step"][0]
-    lists = first & (facts["n_out"] > 1) & _of_callees(rank, facts["callee"], is_lane_wise)
+    receivers = rank.differing_in(step, step)
+    receivers = receivers[rank.verdicts[receivers] == Verdict.RECEIVER]
+    facts = rank.events(receivers, ("callee", "meta", "n_in", "n_out"))
+    lists = (facts["n_out"] > 1) & _of_callees(rank, facts["callee"], is_lane_wise)
     tensors = tensors_of(rank, receivers[lists])
     found = {}
     for at in np.flatnonzero(lists):

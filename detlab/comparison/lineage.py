@@ -71,16 +71,9 @@ class Lineage:
         return [(self.changes[at], int(self.sources[at])) for at in here]
 
 
-def first_divergent_step(rank: RankComparison) -> int | None:
-    """Give the step of the rank's first divergence; None when it has none."""
-    first = rank.divergent()[:1]
-    return int(rank.events(first, ("step",))["step"][0]) if len(first) else None
-
-
 def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
     """Follow the differences of one rank through some steps."""
-    steps = rank.events(rank.differing, ("step",))["step"]
-    positions = rank.differing[(steps >= first_step) & (steps <= last_step)]
+    positions = rank.differing_in(first_step, last_step)
     tensors = tensors_of(rank, positions)
     inputs = differing(tensors, *_INPUTS)
     takes = np.isin(rank.verdicts[inputs["position"]], _INPUT_DIFFERS)

@@ -106,6 +106,38 @@ class RankComparison:
         chosen: NDArray[np.intp] = self.differing[(self.masks[self.differing] & Mask.SET_ASIDE) == 0]
         return chosen
 
+    def first_step(self) -> int | None:
+        """Give the step of the first divergence; None when nothing diverges."""
+        first = self.divergent()[:1]
+        return int(self.events(first, ("step",))["step"][0]) if len(first) else None
+
+    def differing_in(self, first_step: int, last_step: int) -> NDArray[np.intp]:
+        """Give the positions in some steps that do not match, also those set aside.
+
+        The index bounds where these steps lie, so that no event of another step is read.
+        """
+        within = (self.a.index["step"] >= first_step) & (self.a.index["step"] <= last_step)
+        records = np.flatnonzero(within)
+        if not len(records):
+            return np.empty(0, np.intp)
+        rows = np.array([self.a.starts[records[0]], self.a.starts[records[-1] + 1] - 1])
+        first, last = self._bounding(rows)
+        lo, hi = np.searchsorted(self.differing, [first, last + 1])
+        near = self.differing[lo:hi]
+        steps = self.events(near, ("step",))["step"]
+        chosen: NDArray[np.intp] = near[(steps >= first_step) & (steps <= last_step)]
+        return chosen
+
+    def _bounding(self, rows: NDArray[np.int64]) -> tuple[int, int]:
+        """Give the first and last position around two rows of run a, with what only run b has beside them."""
+        present = np.flatnonzero(self.blocks["a"] >= 0)
+        firsts = self.blocks["a"][present]
+        at = np.searchsorted(firsts, rows, side="right") - 1
+        outer = [0 if at[0] <= 0 else present[at[0] - 1] + 1, len(self.blocks)]
+        if at[1] + 1 < len(present):
+            outer[1] = present[at[1] + 1]
+        return int(self.starts[outer[0]]), int(self.starts[outer[1]]) - 1
+
     def with_verdicts(self, found: Mapping[int, Verdict]) -> RankComparison:
         """Give the same comparison with other verdicts at some positions; no position may be a new one."""
         if not found:

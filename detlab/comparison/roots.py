@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.communication import INPUTS_DIFFER, GroupJudge, Judged, Judgement
-from detlab.comparison.lineage import Lineage, first_divergent_step, follow, touched_before, weak_producers
+from detlab.comparison.lineage import Lineage, follow, touched_before, weak_producers
 from detlab.comparison.ranks import RankComparison
 from detlab.ops import is_deterministic
 from detlab.schema import Callee, Flag, Kind, Phase, Side, Verdict
@@ -187,7 +187,7 @@ def _from_random(rank: RankComparison, position: int) -> bool:
 
 def _entry_reasons(rank: RankComparison, judged: Judged, judge: GroupJudge) -> dict[int, str]:
     """Give the calls of the first divergent step that a difference enters, with the reason of each."""
-    step = first_divergent_step(rank)
+    step = rank.first_step()
     assert step is not None
     lineage = follow(rank, step, step)
     first = int(rank.divergent()[0])
