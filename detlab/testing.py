@@ -10,7 +10,7 @@ Run('synthetic': 1 of 1 ranks, steps 1, 1 events)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ Groups = Mapping[str, Sequence[int]]
 """Members of each communicator by label."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Call:
     """One event of a synthetic run; words stand for the bits of tensors.
 
@@ -97,6 +97,14 @@ class Call:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        told = [f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if self._tells(each)]
+        return f"Call({', '.join(told)})"
+
+    def _tells(self, part: Field[Any]) -> bool:
+        usual = part.default_factory() if part.default_factory is not MISSING else part.default
+        return bool(getattr(self, part.name) != usual)
 
     def tensor(self, word: str | None) -> TensorMeta:
         """Give what is known of a tensor of this call beside its bits."""
