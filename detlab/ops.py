@@ -66,6 +66,13 @@ DETERMINISTIC: Final = frozenset(
 )
 """Elementwise ops and copies: each output element depends on one place of each input, in one way."""
 
+CONSTANTS: Final = frozenset(
+    """
+    arange eye full full_like linspace logspace ones ones_like scalar_tensor tril_indices zeros zeros_like
+    """.split()
+)
+"""Ops that make a tensor of their scalar arguments alone."""
+
 LANES: Final = ("_foreach_", "_fused_adam", "_fused_adamw", "_fused_sgd")
 """Beginnings of list ops in which lane *i* of the output depends on lane *i* of the inputs alone."""
 
@@ -145,6 +152,11 @@ def is_deterministic(op: str) -> bool:
 def comes_from_host(op: str) -> bool:
     """Say whether the op's input was made from Python numbers."""
     return base_name(op) in FROM_HOST
+
+
+def is_constant(op: str) -> bool:
+    """Say whether the op makes a tensor of its scalar arguments alone."""
+    return base_name(op) in CONSTANTS
 
 
 def is_lane_wise(op: str) -> bool:

@@ -101,6 +101,7 @@ def _partners(a: Calls, b: Calls) -> NDArray[np.int64]:
     _match_moved(_mix(a.callee, a.inputs, a.outputs), _mix(b.callee, b.inputs, b.outputs), partner)
     _match_moved(_mix(a.callee, a.inputs), _mix(b.callee, b.inputs), partner)
     _match_moved(_mix(a.family, a.inputs), _mix(b.family, b.inputs), partner)
+    _match_last(a.callee, b.callee, partner)
     return partner
 
 
@@ -215,6 +216,17 @@ def _match_moved(a: Keys, b: Keys, partner: NDArray[np.int64]) -> None:
     key_b = _mix(key_b, occurrences(key_b).astype(np.uint64))
     _, at_a, at_b = np.intersect1d(key_a, key_b, assume_unique=True, return_indices=True)
     partner[left_a[at_a]] = left_b[at_b]
+
+
+def _match_last(a: Keys, b: Keys, partner: NDArray[np.int64]) -> None:
+    """Pair the callees of which both sides have just one call left: it was moved and has other inputs."""
+    left_a = np.flatnonzero(partner < 0)
+    left_b = np.setdiff1d(np.arange(len(b)), partner)
+    once_a, once_b = _once(a[left_a]), _once(b[left_b])
+    _, at_a, at_b = np.intersect1d(
+        a[left_a[once_a]], b[left_b[once_b]], assume_unique=True, return_indices=True
+    )
+    partner[left_a[once_a[at_a]]] = left_b[once_b[at_b]]
 
 
 def ambiguous(a: Calls, b: Calls, pairs: Pairs) -> NDArray[np.bool_]:

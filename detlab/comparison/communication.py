@@ -322,11 +322,9 @@ def _all_equal(states: dict[int, Verdict | None], *, replicated: bool) -> Judgem
         return None
     others = _members_with(states, (Verdict.ORIGIN,))
     if not others:
-        return (
-            Judgement(Verdict.ORIGIN, "one_member") if replicated else Judgement(Verdict.UNKNOWN, "one_shard")
-        )
+        return Judgement(Verdict.ORIGIN, "one_member" if replicated else "one_shard")
     if len(states) == 1:
-        return Judgement(Verdict.UNKNOWN, "two_members")
+        return Judgement(Verdict.ORIGIN, "two_members")
     return Judgement(Verdict.ORIGIN, "collective")
 
 

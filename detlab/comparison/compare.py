@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.communication import GroupJudge, Judged, judge_communication
-from detlab.comparison.contradictions import judge_contradictions
+from detlab.comparison.contradictions import judge_contradictions, set_fresh_memory_aside
 from detlab.comparison.findings import group_findings
 from detlab.comparison.overrides import Pairs, accept, read_accepted
 from detlab.comparison.ranks import RankComparison, compare_rank
@@ -70,10 +70,14 @@ def compare(
     names = Pairs.read(pairs)
     known = read_accepted(accepted)
     ranks, damaged = _compare_ranks(run_a, run_b, steps, executor, verify, names)
+    _refuse_without_evidence(run_a, run_b, ranks, steps)
     ranks = [set_notes_aside(rank) for rank in ranks]
     judge = GroupJudge(ranks)
     judged = judge_communication(judge)
-    ranks = [judge_contradictions(_with_judgements(rank, judged)) for rank in ranks]
+    ranks = [set_fresh_memory_aside(_with_judgements(rank, judged)) for rank in ranks]
+    for rank in ranks:
+        judged[rank.rank] = judge_contradictions(rank) | judged[rank.rank]
+    ranks = [_with_judgements(rank, judged) for rank in ranks]
     roots = find_roots(ranks, judged, judge)
     findings = accept(group_findings(roots, ranks, _captures(run_a) | _captures(run_b)), known)
     problems = [*_problems(run_a, run_b), *damaged, *_missing(run_a, run_b, ranks)]
@@ -140,6 +144,42 @@ def _compare_ranks(
     finally:
         if executor is None:
             chosen.shutdown()
+
+
+def _refuse_without_evidence(a: Run, b: Run, ranks: Sequence[RankComparison], steps: Sequence[int]) -> None:
+    """Refuse runs of which no output can be compared: none was recorded, or with digests of other kinds."""
+    for run, traces in ((a, [rank.a for rank in ranks]), (b, [rank.b for rank in ranks])):
+        if not any(_has_outputs(trace, steps) for trace in traces):
+            raise NotComparable(
+                f"{run.label} has no evidence of any output in steps {spans(list(steps))}.",
+                "record it again with digests of the outputs",
+            )
+    kinds = (
+        [
+            {meta.algorithm for trace in traces for meta in trace.names.metas}
+            for traces in ([rank.a for rank in ranks], [rank.b for rank in ranks])
+        ]
+        if _other_kinds(ranks)
+        else []
+    )
+    if kinds and not kinds[0] & kinds[1]:
+        found = f"{', '.join(sorted(kinds[0]))} and {', '.join(sorted(kinds[1]))}"
+        raise NotComparable(
+            f"{a.label} and {b.label} have digests of different kinds ({found}).",
+            "record both runs with the same version and mode of the same tracer",
+        )
+
+
+def _has_outputs(trace: RankTrace, steps: Sequence[int]) -> bool:
+    compared = trace.index[np.isin(trace.index["step"], steps)]
+    return bool((compared["evidence"] & 15).any())
+
+
+def _other_kinds(ranks: Sequence[RankComparison]) -> bool:
+    """Say whether the headers name other digests, or none; else there is no need to read the metas."""
+    return any(
+        rank.a.header.algorithm != rank.b.header.algorithm or not rank.a.header.algorithm for rank in ranks
+    )
 
 
 def _compare_renamed(

@@ -1,76 +1,161 @@
-"""Verdicts that contradict what an op is: they are explained, never reported as causes.
+"""What a call that looks like an origin, or hides one, must be by what is known of ops.
 
-An op that works elementwise gives the same bits for the same bits on sound hardware. Where it seems not
-to, something that was not recorded stands behind it, so its verdict is unknown. The other way round a
-list op judged as a whole hides a lane that is an origin, so it is judged lane by lane.
+An op that works elementwise, or makes a constant, gives the same bits for the same bits on sound hardware:
+where it seems not to, something that was not recorded stands behind it, and its verdict is unknown. Fresh
+memory is no origin. A list op judged as a whole can hide a lane that is one, and two calls in another order
+that share what they write to or draw from are the cause of what follows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from detlab.comparison.communication import Judgement
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
-from detlab.ops import is_deterministic, is_lane_wise
-from detlab.schema import Kind, Meta, Side, Verdict
+from detlab.ops import is_constant, is_deterministic, is_lane_wise, makes_fresh_memory
+from detlab.schema import Flag, Kind, Mask, Meta, Side, Verdict
+
+_MAX_ORDER: Final = 1_000
+"""Receivers of a first divergent step among which swapped calls are looked for."""
 
 
-def judge_contradictions(rank: RankComparison) -> RankComparison:
-    """Judge list ops lane by lane, then turn origins of ops that cannot be one into unknowns."""
-    rank = rank.with_verdicts(_hidden_lanes(rank))
-    origins = rank.counted(Verdict.ORIGIN)
-    if not len(origins):
-        return rank
-    facts = rank.events(origins, ("callee", "kind"))
-    sound = _of_callees(rank, facts["callee"], is_deterministic) & (facts["kind"] != Kind.COLLECTIVE)
-    return rank.with_verdicts({int(position): Verdict.UNKNOWN for position in origins[sound]})
+def set_fresh_memory_aside(rank: RankComparison) -> RankComparison:
+    """Set aside what ``empty`` and its like hold; whoever reads it is judged for itself."""
+    odd = rank.divergent()
+    return rank.with_masks(odd[rank.has_op(odd, makes_fresh_memory)], Mask.SET_ASIDE)
 
 
-def _of_callees(
-    rank: RankComparison, callees: NDArray[np.uint32], holds: Callable[[str], bool]
-) -> NDArray[np.bool_]:
-    """Ask a question about ops for many events, once for each callee."""
-    known, member = np.unique(callees, return_inverse=True)
-    answers = [holds(rank.a.names.callees[int(callee)].op) for callee in known]
-    return np.array(answers, bool)[member]
-
-
-def _hidden_lanes(rank: RankComparison) -> dict[int, Verdict]:
-    """Find list ops with a lane whose inputs are equal and whose output differs.
-
-    Only in the first step that diverges: afterwards differences reach nearly every lane.
-    """
+def judge_contradictions(rank: RankComparison) -> dict[int, Judgement]:
+    """Judge calls by what their ops can do; a call that is not there keeps its verdict."""
     step = rank.first_step()
     if step is None:
         return {}
-    receivers = rank.differing_in(step, step)
-    receivers = receivers[rank.verdicts[receivers] == Verdict.RECEIVER]
-    facts = rank.events(receivers, ("callee", "meta", "n_in", "n_out"))
-    lists = (facts["n_out"] > 1) & _of_callees(rank, facts["callee"], is_lane_wise)
-    tensors = tensors_of(rank, receivers[lists])
-    found = {}
-    for at in np.flatnonzero(lists):
-        meta = rank.a.names.metas[int(facts["meta"][at])]
-        num_lanes = _num_lanes(meta, int(facts["n_in"][at]), int(facts["n_out"][at]))
-        own = tensors[tensors["position"] == receivers[at]]
-        if num_lanes and _has_origin_lane(own, num_lanes):
-            found[int(receivers[at])] = Verdict.ORIGIN
+    here = rank.differing_in(step, step)
+    here = here[(rank.masks[here] & Mask.SET_ASIDE) == 0]
+    receivers = here[rank.verdicts[here] == Verdict.RECEIVER]
+    found = {position: Judgement(Verdict.ORIGIN, "kernel") for position in _hidden_lanes(rank, receivers)}
+    found |= {position: Judgement(Verdict.ORIGIN, "order") for position in _swapped(rank, receivers)}
+    origins = rank.counted(Verdict.ORIGIN)
+    calls = origins[rank.events(origins, ("kind",))["kind"] != Kind.COLLECTIVE]
+    found |= {position: Judgement(Verdict.UNKNOWN, "in_flight") for position in _in_flight(rank, calls, step)}
+    sound = calls[rank.has_op(calls, lambda op: is_deterministic(op) or is_constant(op))]
+    return found | {int(position): Judgement(Verdict.UNKNOWN) for position in sound}
+
+
+def _hidden_lanes(rank: RankComparison, receivers: NDArray[np.intp]) -> list[int]:
+    """Find list ops with a lane whose inputs are equal and whose output differs."""
+    lists = receivers[rank.has_op(receivers, is_lane_wise)]
+    facts = rank.events(lists, ("meta", "n_in", "n_out"))
+    tensors = tensors_of(rank, lists)
+    found = []
+    for position, meta, n_in, n_out in zip(
+        lists.tolist(), *(c.tolist() for c in facts.values()), strict=True
+    ):
+        own = tensors[tensors["position"] == position]
+        lanes = num_lanes(rank.a.names.metas[meta], n_in, n_out)
+        if lanes > 1 and _has_origin_lane(own, lanes):
+            found.append(position)
     return found
 
 
-def _num_lanes(meta: Meta, num_inputs: int, num_outputs: int) -> int:
+def num_lanes(meta: Meta, num_inputs: int, num_outputs: int) -> int:
     """Give the number of lanes: as recorded, or one an output where the inputs are as many lists; else 0."""
     recorded = dict(meta.attributes).get("lanes")
     if recorded is not None:
         return int(recorded)
-    return num_outputs if num_inputs % num_outputs == 0 else 0
+    return num_outputs if num_outputs and num_inputs % num_outputs == 0 else 0
 
 
-def _has_origin_lane(tensors: NDArray[np.void], num_lanes: int) -> bool:
+def _has_origin_lane(tensors: NDArray[np.void], lanes: int) -> bool:
     if len(differing(tensors, Side.SCALARS)):  # a learning rate reaches every lane
         return False
-    inputs, outputs = (differing(tensors, side)["index"] % num_lanes for side in (Side.INPUT, Side.OUTPUT))
+    inputs, outputs = (differing(tensors, side)["index"] % lanes for side in (Side.INPUT, Side.OUTPUT))
     return bool(np.setdiff1d(outputs, inputs).size)
+
+
+def _swapped(rank: RankComparison, receivers: NDArray[np.intp]) -> list[int]:
+    """Find the first of two calls that the runs make in another order and that share what they change.
+
+    Such calls cross in the order of the runs, or stand at one place with each other's inputs.
+    """
+    receivers = receivers[:_MAX_ORDER]
+    tensors = tensors_of(rank, receivers)
+    found = [(p, q) for p, q in _crossing(rank, receivers) if _share_state(rank, tensors, p, q)]
+    found += [(p, q) for p, q in _exchanged(rank, receivers, tensors) if _share_state(rank, tensors, p, q)]
+    return sorted({p for p, _ in found})
+
+
+def _crossing(rank: RankComparison, positions: NDArray[np.intp]) -> list[tuple[int, int]]:
+    """Give neighbouring pairs of calls that run b makes in the other order."""
+    rows_b = rank.rows(positions)[1]
+    crossing = np.flatnonzero(np.diff(rows_b) < 0)
+    return [(int(positions[at]), int(positions[at + 1])) for at in crossing]
+
+
+def _exchanged(
+    rank: RankComparison, positions: NDArray[np.intp], tensors: NDArray[np.void]
+) -> list[tuple[int, int]]:
+    """Give pairs of calls of one op where each has in run b the input that the other has in run a."""
+    callees = dict(
+        zip(positions.tolist(), rank.events(positions, ("callee",))["callee"].tolist(), strict=True)
+    )
+    waiting: dict[tuple[str, int, int, int, int], int] = {}
+    pairs = []
+    for row in differing(tensors, Side.INPUT, Side.GENERATOR):
+        op = rank.a.names.callees[callees[int(row["position"])]].op
+        place = op, int(row["side"]), int(row["index"])
+        mine, theirs = int(row["digest_a"]), int(row["digest_b"])
+        partner = waiting.pop((*place, theirs, mine), None)
+        if partner is not None:
+            pairs.append((partner, int(row["position"])))
+        else:
+            waiting[(*place, mine, theirs)] = int(row["position"])
+    return pairs
+
+
+def _share_state(rank: RankComparison, tensors: NDArray[np.void], p: int, q: int) -> bool:
+    """Say whether two calls draw from a generator, or write to bytes that both touch."""
+    flags = rank.events(np.array([p, q]), ("flags",))["flags"]
+    if bool(((flags & np.uint16(Flag.SEEDED)) != 0).all()):
+        return True
+    one, other = (tensors[(tensors["position"] == at) & (tensors["side"] == Side.OUTPUT)] for at in (p, q))
+    return overlaps(one, other)
+
+
+def overlaps(one: NDArray[np.void], other: NDArray[np.void]) -> bool:
+    """Say whether any tensors of two sets share bytes, as far as storages were recorded."""
+    for tensor in one[one["storage"] != 0]:
+        same = other[other["storage"] == tensor["storage"]]
+        if ((same["start"] < tensor["stop"]) & (same["stop"] > tensor["start"])).any():
+            return True
+    return False
+
+
+def _in_flight(rank: RankComparison, origins: NDArray[np.intp], step: int) -> list[int]:
+    """Find origins that read what a collective gives which nobody had waited for."""
+    origins = origins[np.isin(origins, rank.differing_in(step, step))]
+    pending = _not_waited_for(rank, step) if len(origins) else np.empty(0, np.intp)
+    if not len(pending):
+        return []
+    given, taken = tensors_of(rank, pending), tensors_of(rank, origins)
+    given, taken = given[given["side"] == Side.OUTPUT], taken[taken["side"] == Side.INPUT]
+    return [
+        position
+        for position in origins.tolist()
+        if overlaps(taken[taken["position"] == position], given[given["position"] < position])
+    ]
+
+
+def _not_waited_for(rank: RankComparison, step: int) -> NDArray[np.intp]:
+    """Give the positions of the collectives of a step whose completion was not seen."""
+    starts, parts = rank.a.starts, [np.empty(0, np.int64)]
+    for record in np.flatnonzero(rank.a.index["step"] == step):
+        first = int(starts[record])
+        flags = rank.a.columns(first, int(starts[record + 1]), ["flags"])["flags"]
+        parts.append(first + np.flatnonzero((flags & np.uint16(Flag.NOT_WAITED_FOR)) != 0))
+    rows = np.concatenate(parts)
+    return np.sort(rank.positions_of(rows)) if len(rows) else np.empty(0, np.intp)

@@ -15,7 +15,8 @@ from detlab.comparison.axes import fitting_axis
 from detlab.comparison.notes import notes_on
 from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison
-from detlab.comparison.roots import REASONS, Roots
+from detlab.comparison.reasons import REASONS
+from detlab.comparison.roots import Roots
 from detlab.schema import Evidence, Phase, Site, Verdict
 
 _LISTED: Final = ("scopes", "ranks", "receivers", "steps", "sites")
@@ -158,12 +159,24 @@ def _finding(
         evidence=min(map(_least_evidence, members)).name.lower(),
         axis=axis,
         chance=chance,
-        matched_before=position - num_before,
+        matched_before=max(0, position - num_before - _num_unproven(rank, position)),
         untested_after=int((after == Verdict.RECEIVER).sum()),
         why="; ".join([why, *notes_on(rank, position)]),
         next="",
     )
     return replace(draft, next=next_step(draft, sites[0], captures))
+
+
+def _num_unproven(rank: RankComparison, position: int) -> int:
+    """Count the calls of run a before a position whose outputs were not recorded."""
+    trace = rank.a
+    rows = rank.rows(np.arange(position))[0] if position < 1 else rank.rows(np.array([position]))[0]
+    row = int(rows[0]) if len(rows) else 0
+    record = int(np.searchsorted(trace.starts, max(row, 0), side="right")) - 1
+    start = int(trace.starts[record])
+    inside = trace.columns(start, max(row, start), ["evidence"])["evidence"]
+    whole = int(trace.index["no_output"][:record].sum(dtype=np.int64))
+    return whole + int(((inside & 15) == 0).sum())
 
 
 def _sites(members: Sequence[Roots]) -> list[Site]:

@@ -6,7 +6,6 @@ views, buckets and in-place writes are not mistaken for unrecorded kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
-from detlab.ops import comes_from_host
+from detlab.ops import comes_from_host, makes_fresh_memory
 from detlab.schema import DETAIL_DTYPE, Flag, Kind, Side, Verdict
 
 _INPUTS: Final = (Side.INPUT, Side.SCALARS, Side.GENERATOR)
@@ -38,37 +37,56 @@ class Lineage:
         Every position of these steps that differs, also those set aside, ascending.
     changes
         `TENSOR_DTYPE` rows: inputs, scalar folds and generator states that differ.
-    sources
-        For each change the position of the recorded call that made it; -1 when none did.
+    sources, parts
+        For each change the position of the recorded call that made it and the index of its output;
+        -1 when none did, or where the output is not known.
+    host_reads
+        Positions of host reads among them.
+    fresh
+        Positions of calls among them that only give memory nobody has written.
     """
 
     positions: NDArray[np.intp]
     changes: NDArray[np.void]
     sources: NDArray[np.int64]
+    parts: NDArray[np.int64]
+    host_reads: NDArray[np.intp]
+    fresh: NDArray[np.intp]
 
-    def entries(self) -> NDArray[np.intp]:
-        """Give the calls where a difference enters: with changes that no recorded call made.
+    @property
+    def _missing(self) -> NDArray[np.bool_]:
+        """Changes that no recorded call computed."""
+        missing: NDArray[np.bool_] = (self.sources < 0) | np.isin(self.sources, self.fresh)
+        return missing
 
-        Where storages were recorded every change must have a source; without them a bucket or a view
-        cannot be told from an unrecorded write, so that one source is enough.
+    def entries(self, first: int) -> NDArray[np.intp]:
+        """Give the calls where a difference enters: with a change that no recorded call computed.
+
+        Where no storage was recorded a bucket or a view cannot be told from an unrecorded write. There a
+        tensor counts only at the first divergence of the rank, and only when no input has a source.
         """
-        missing = self.sources < 0
-        sure = missing & ((self.changes["storage"] != 0) | (self.changes["side"] != Side.INPUT))
-        entering = set(np.unique(self.changes["position"][sure]).tolist())
-        all_missing = set(self.changes["position"].tolist()) - set(
-            self.changes["position"][~missing].tolist()
-        )
-        return np.array(sorted(entering | all_missing), np.intp)
+        missing = self._missing
+        known = (self.changes["storage"] != 0) | (self.changes["side"] != Side.INPUT)
+        sure = missing & (known | np.isin(self.sources, self.fresh))
+        entering = set(self.changes["position"][sure].tolist())
+        at_first = self.changes["position"] == first
+        if at_first.any() and missing[at_first].all():
+            entering.add(first)
+        return np.array(sorted(entering), np.intp)
 
     def unexplained(self, position: int) -> NDArray[np.void]:
-        """Give the changes of a call that no recorded call made."""
-        found: NDArray[np.void] = self.changes[(self.changes["position"] == position) & (self.sources < 0)]
+        """Give the changes of a call that no recorded call computed."""
+        found: NDArray[np.void] = self.changes[(self.changes["position"] == position) & self._missing]
         return found
 
-    def of(self, position: int) -> list[tuple[np.void, int]]:
-        """Give every change of a call with its source."""
+    def from_fresh(self, position: int) -> bool:
+        """Say whether a call takes memory that nobody has written."""
+        return bool(np.isin(self.sources[self.changes["position"] == position], self.fresh).any())
+
+    def of(self, position: int) -> list[tuple[np.void, int, int]]:
+        """Give every change of a call with its source and the index of the source's output."""
         here = np.flatnonzero(self.changes["position"] == position)
-        return [(self.changes[at], int(self.sources[at])) for at in here]
+        return [(self.changes[at], int(self.sources[at]), int(self.parts[at])) for at in here]
 
 
 def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
@@ -76,23 +94,32 @@ def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
     positions = rank.differing_in(first_step, last_step)
     tensors = tensors_of(rank, positions)
     inputs = differing(tensors, *_INPUTS)
-    takes = np.isin(rank.verdicts[inputs["position"]], _INPUT_DIFFERS)
+    takes = np.isin(rank.verdicts[inputs["position"]], (*_INPUT_DIFFERS, Verdict.ORIGIN))  # a lane of a list
     changes = inputs[takes & ~_is_result(inputs)]
     outputs = differing(tensors, Side.OUTPUT)
-    sources = _by_key(changes, changes["digest_a"], outputs, outputs["digest_a"])
-    _by_storage(changes, outputs, sources)
+    makers = _by_key(changes, changes["digest_a"], outputs, outputs["digest_a"])
+    _by_storage(changes, outputs, makers)
     if XOR_DIGEST in rank.a.header.algorithm:
-        _by_xor(changes, outputs, sources)
-    facts = rank.events(positions, ("kind", "flags", "callee"))
-    from_host = _of_callees(rank, positions, facts["callee"], comes_from_host)
+        _by_xor(changes, outputs, makers)
+    sources = _of_makers(outputs["position"], makers)
+    facts = rank.events(positions, ("kind", "flags"))
     reads = positions[facts["kind"] == Kind.HOST_READ]
     _after(changes, changes["side"] == Side.SCALARS, reads, sources)
     # torch.tensor([...]) reads single numbers out of tensors without an op of its own
     numbers = outputs["position"][outputs["stop"] - outputs["start"] <= _NUMBER_BYTES]
+    from_host = positions[rank.has_op(positions, comes_from_host)]
     _after(changes, np.isin(changes["position"], from_host), np.union1d(reads, numbers), sources)
     drawn = changes["side"] == Side.GENERATOR
     _after(changes, drawn, positions[(facts["flags"] & np.uint16(Flag.SEEDED)) != 0], sources)
-    return Lineage(positions, changes, sources)
+    fresh = positions[rank.has_op(positions, makes_fresh_memory)]
+    return Lineage(positions, changes, sources, _of_makers(outputs["index"], makers), reads, fresh)
+
+
+def _of_makers(values: NDArray[Any], makers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give a value of the output that made each change; -1 where none did."""
+    found = np.full(len(makers), -1, np.int64)
+    found[makers >= 0] = values[makers[makers >= 0]]
+    return found
 
 
 def _is_result(tensors: NDArray[np.void]) -> NDArray[np.bool_]:
@@ -101,23 +128,13 @@ def _is_result(tensors: NDArray[np.void]) -> NDArray[np.bool_]:
     return result
 
 
-def _of_callees(
-    rank: RankComparison, positions: NDArray[np.intp], callees: NDArray[Any], holds: Callable[[str], bool]
-) -> NDArray[np.intp]:
-    """Give the positions whose op has a property; calls of run b only have none."""
-    in_a = rank.rows(positions)[0] >= 0
-    names = rank.a.names.callees
-    wanted = [number for number in np.unique(callees[in_a]).tolist() if holds(names[number].op)]
-    return positions[in_a & np.isin(callees, wanted)]
-
-
 def _by_key(
     changes: NDArray[np.void],
     keys: NDArray[np.uint64],
     outputs: NDArray[np.void],
     made_keys: NDArray[np.uint64],
 ) -> NDArray[np.int64]:
-    """Give for each change the last earlier call with an output of the same key; -1 for none."""
+    """Give for each change the output of the same key that an earlier call gave last; -1 for none."""
     order = np.lexsort((outputs["position"], made_keys))
     made, made_keys = outputs[order], made_keys[order]
     _, codes = np.unique(np.concatenate([made_keys, keys]), return_inverse=True)
@@ -127,32 +144,32 @@ def _by_key(
     before = np.searchsorted(keys_made, wanted, side="left") - 1
     found = before >= 0
     found[found] = made_keys[before[found]] == keys[found]
-    return np.where(found, made["position"][before] if len(made) else -1, -1)
+    return np.where(found, order[before] if len(made) else -1, -1)
 
 
-def _by_xor(changes: NDArray[np.void], outputs: NDArray[np.void], sources: NDArray[np.int64]) -> None:
-    """Fill in the last earlier call whose output changed in the same bits of an XOR digest.
+def _by_xor(changes: NDArray[np.void], outputs: NDArray[np.void], makers: NDArray[np.int64]) -> None:
+    """Fill in the last earlier output that changed in the same bits of an XOR digest.
 
     The digest of a bucket is the XOR of the digests of what lies in it, so that a change in one part
     shows as the same difference of both digests.
     """
-    open_changes = np.flatnonzero((sources < 0) & (changes["side"] == Side.INPUT))
+    open_changes = np.flatnonzero((makers < 0) & (changes["side"] == Side.INPUT))
     chosen = changes[open_changes]
     difference = chosen["digest_a"] ^ chosen["digest_b"]
     made_difference = outputs["digest_a"] ^ outputs["digest_b"]
-    sources[open_changes] = _by_key(chosen, difference, outputs, made_difference)
+    makers[open_changes] = _by_key(chosen, difference, outputs, made_difference)
 
 
-def _by_storage(changes: NDArray[np.void], outputs: NDArray[np.void], sources: NDArray[np.int64]) -> None:
-    """Fill in the last earlier call that wrote bytes of a change, for views of what it wrote and buckets."""
-    open_changes = np.flatnonzero((sources < 0) & (changes["storage"] != 0))
-    stored = outputs[np.isin(outputs["storage"], changes["storage"][open_changes])]
+def _by_storage(changes: NDArray[np.void], outputs: NDArray[np.void], makers: NDArray[np.int64]) -> None:
+    """Fill in the last earlier output that lies in the bytes of a change, for views of it and buckets."""
+    open_changes = np.flatnonzero((makers < 0) & (changes["storage"] != 0))
+    stored = np.flatnonzero(np.isin(outputs["storage"], changes["storage"][open_changes]))
     for at in open_changes.tolist():
-        change = changes[at]
-        writes = (stored["storage"] == change["storage"]) & (stored["position"] < change["position"])
-        writes &= (stored["start"] < change["stop"]) & (stored["stop"] > change["start"])
+        change, made = changes[at], outputs[stored]
+        writes = (made["storage"] == change["storage"]) & (made["position"] < change["position"])
+        writes &= (made["start"] < change["stop"]) & (made["stop"] > change["start"])
         if writes.any():
-            sources[at] = stored["position"][writes].max()
+            makers[at] = stored[np.flatnonzero(writes)[-1]]
 
 
 def _after(

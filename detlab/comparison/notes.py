@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.lineage import weak_producers
+from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
 from detlab.schema import Flag, Meta, Side, TensorMeta
@@ -28,7 +29,8 @@ def notes_on(rank: RankComparison, position: int) -> list[str]:
     tensors = tensors_of(rank, np.array([position]))
     flags = int(rank.events(np.array([position]), ("flags",))["flags"][0])
     notes = [*_weak_inputs(rank, position, metas[0], tensors, flags), *_other_choice(*metas)]
-    return [*notes, *_other_strides(*metas), *_not_a_number(tensors), *_other_order(metas[0], tensors)]
+    notes += [*_other_strides(*metas), *_not_a_number(tensors), *_other_order(metas[0], tensors)]
+    return [*notes, *_same_numbers(metas[0], tensors)]
 
 
 def _meta(rank: RankComparison, row: int, *, in_b: bool) -> Meta:
@@ -45,8 +47,7 @@ def _weak_inputs(
     inputs = tensors[tensors["side"] == Side.INPUT]
     weak = [text for row in inputs if (text := _weakness(row, meta))]
     producers = weak_producers(rank, position)[:_MAX_PRODUCERS]
-    callees = rank.events(np.array(producers, np.intp), ("callee",))["callee"] if producers else ()
-    made_by = ", ".join(rank.a.names.callees[int(number)].op for number in callees)
+    made_by = ", ".join(str(site_at(rank, producer)) for producer in producers)
     by = f"; made by {made_by}" if made_by else ""
     yield f"weak inputs: {'; '.join(weak) or 'by their kind'}{by}"
 
@@ -81,6 +82,19 @@ def _not_a_number(tensors: NDArray[np.void]) -> Iterator[str]:
         born = int(outputs[f"nans_{name}"].sum())
         if born and not int(inputs[f"nans_{name}"].sum()):
             yield f"NaN are born here in run {name}: {born:,} in the output and none in the inputs"
+
+
+def _same_numbers(meta: Meta, tensors: NDArray[np.void]) -> Iterator[str]:
+    """Say so where bits differ that no arithmetic tells apart: payloads of NaN, signs of zero."""
+    for row in differing(tensors, Side.OUTPUT):
+        index = int(row["index"])
+        size = int(np.prod(meta.outputs[index].shape)) if index < len(meta.outputs) else -1
+        if not row["has_stats"]:
+            continue
+        if row["nans_a"] == row["nans_b"] == size:
+            yield f"output {index} is all NaN in both runs: only the payload differs"
+        elif row["absmax_a"] == row["absmax_b"] == 0 and not row["nans_a"] and not row["nans_b"]:
+            yield f"output {index} is all zero in both runs: only the sign of zeros differs"
 
 
 def _other_order(meta: Meta, tensors: NDArray[np.void]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -137,6 +137,25 @@ class RankComparison:
         if at[1] + 1 < len(present):
             outer[1] = present[at[1] + 1]
         return int(self.starts[outer[0]]), int(self.starts[outer[1]]) - 1
+
+    def has_op(self, positions: NDArray[np.intp], holds: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """Say for which positions something holds of the op; the question is asked once for each callee."""
+        found = np.zeros(len(positions), bool)
+        for trace, rows in zip((self.a, self.b), self.rows(positions), strict=True):
+            here = np.flatnonzero(rows >= 0)
+            if len(here):
+                callees = read_rows(trace, rows[here], ("callee",))["callee"]
+                known, member = np.unique(callees, return_inverse=True)
+                found[here] = np.array([holds(trace.names.callees[int(n)].op) for n in known])[member]
+        return found
+
+    def with_masks(self, positions: NDArray[np.intp], mask: Mask) -> RankComparison:
+        """Give the same comparison with one more mask at some positions."""
+        if not len(positions):
+            return self
+        masks = self.masks.copy()
+        masks[positions] |= np.uint8(mask)
+        return replace(self, masks=masks)
 
     def with_verdicts(self, found: Mapping[int, Verdict]) -> RankComparison:
         """Give the same comparison with other verdicts at some positions; no position may be a new one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,114 +12,13 @@ from numpy.typing import NDArray
 from detlab.comparison.communication import INPUTS_DIFFER, GroupJudge, Judged, Judgement
 from detlab.comparison.lineage import Lineage, follow, touched_before, weak_producers
 from detlab.comparison.ranks import RankComparison
-from detlab.ops import is_deterministic
-from detlab.schema import Callee, Flag, Kind, Phase, Side, Verdict
+from detlab.ops import is_constant, is_deterministic, takes_host_scalar
+from detlab.schema import Callee, Evidence, Flag, Kind, Phase, Side, Verdict
 
-
-class Reason(NamedTuple):
-    """Why a call is a root: the class of its finding and the sentence that explains it."""
-
-    finding_class: str
-    why: str
-
-
-REASONS: Final = {
-    "kernel": Reason(
-        "kernel",
-        "every recorded input of the call (tensors, scalars, generator) has equal bits in both runs, and its "
-        "output has not",
-    ),
-    "first_visible": Reason(
-        "kernel",
-        "first visible here: its inputs have equal digests, but a digest of some of them cannot see every "
-        "difference, so that the call which made these may be the real origin",
-    ),
-    "collective": Reason(
-        "collective",
-        "what every contributor gives has equal bits in both runs, and the output differs on several "
-        "members: algorithm, topology or order of the reduction",
-    ),
-    "one_member": Reason(
-        "rank",
-        "what every contributor gives is equal, and the output differs on this rank alone: corruption, "
-        "another buffer or hardware there, not the choice of algorithm",
-    ),
-    "piece": Reason(
-        "collective", "it received a piece that its giver did not send: that giver's input is equal"
-    ),
-    "two_members": Reason(
-        "unknown",
-        "inputs are equal and outputs differ on both members, but a sum of two has no order: suspect a hash "
-        "taken before completion, corruption, or an input that was not recorded",
-    ),
-    "one_shard": Reason(
-        "unknown",
-        "one member's shard differs while all inputs are equal: the algorithm and that rank cannot be told "
-        "apart where no other member has the same output",
-    ),
-    "slices": Reason(
-        "unknown",
-        "a member's input differs, but whether in the slice that this rank receives was not recorded",
-    ),
-    "contributors": Reason("unknown", "a contributor's call was not recorded, so its input is not known"),
-    "seeded": Reason(
-        "rng", "a random op gives other numbers; the state of its generator was not recorded or is equal"
-    ),
-    "weak_random": Reason(
-        "rng",
-        "first visible here: an input came from a random op, and its digest cannot tell two masks apart: the "
-        "seeds or generator states differ",
-    ),
-    "no_inputs": Reason("data", "the call takes no tensors, so what it gives comes from outside the model"),
-    "contradiction": Reason(
-        "unknown",
-        "this op cannot give other bits for the same bits. In order of likelihood: something wrote to an "
-        "input after it was hashed (a side stream, a gather that was not waited for); an unrecorded kernel "
-        "made the output; the hardware of this rank",
-    ),
-    "weak_contradiction": Reason(
-        "unknown",
-        "this op cannot give other bits for the same bits: the digest of an input missed a difference, so "
-        "the origin is a call that made one of its inputs",
-    ),
-    "open": Reason(
-        "unknown", "its recorded inputs are equal, but an input of the call was not recorded or it is a view"
-    ),
-    "ambiguous": Reason("unknown", "several calls of the other run fit, and another pairing would match"),
-    "no_evidence": Reason(
-        "unknown", "its output differs and its inputs were not recorded: this call, or anything before it"
-    ),
-    "other_digest": Reason(
-        "unknown", "the two runs recorded digests of different kinds, which say nothing together"
-    ),
-    "one_side": Reason("structure", "only one run makes this call: the programs took different paths"),
-    "uninitialised": Reason("state", "it reads memory that no recorded call has written"),
-    "generator": Reason("rng", "the state of the random generator differs before the first random op"),
-    "data": Reason("data", "its inputs differ before anything was computed: other samples or another order"),
-    "scalar": Reason(
-        "upstream",
-        "a number passed from Python differs (learning rate, loss scale, clip coefficient, offset), and no "
-        "recorded host read before it does",
-    ),
-    "state": Reason("state", "state that was carried into this step differs"),
-    "unrecorded_write": Reason(
-        "upstream",
-        "an input was equal when it was last used and differs now, with no recorded write in between: an "
-        "unrecorded kernel (in place, custom, on a side stream) wrote it",
-    ),
-    "upstream": Reason(
-        "upstream",
-        "its inputs differ and no recorded call before it on this rank does: the difference was there before "
-        "the first recorded call (parameters, buffers, data), or an unrecorded call made it",
-    ),
-}
-"""Every reason a root can have; rules (a) to (e) of the order of judgement."""
-
-_ONLY_FIRST: Final = ("no_evidence", "open", "other_digest")
-"""Reasons that say little after a divergence: what is unknown there may as well have been received."""
-
-_FACTS: Final = ("kind", "flags", "n_in", "phase", "callee", "evidence", "meta")
 _INTEGERS: Final = ("int", "uint", "bool")
+_ONE_SIDED: Final = (Verdict.ONLY_A, Verdict.ONLY_B)
+_SAYS_LITTLE: Final = frozenset(("no_evidence", "open", "open_scalar", "view", "other_digest", "statistic"))
+"""Reasons of an unknown that is a root only as a rank's first divergence: later it may have received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +29,8 @@ class Roots:
     ----------
     rank, positions
         Where they are, ascending.
+    reason
+        A key of `detlab.comparison.reasons.REASONS`.
     """
 
     rank: RankComparison
@@ -153,76 +54,163 @@ def find_roots(ranks: Sequence[RankComparison], judged: Judged, judge: GroupJudg
     """
     found: list[Roots] = []
     for rank in ranks:
-        if len(rank.divergent()):
-            reasons = _origin_reasons(rank, judged.get(rank.rank, {})) | _entry_reasons(rank, judged, judge)
-            found += _grouped(rank, reasons)
+        step = rank.first_step()
+        if step is not None:
+            search = _Search(rank, follow(rank, step, step), judged.get(rank.rank, {}), judge)
+            found += _grouped(rank, search.reasons())
     return found
 
 
-def _origin_reasons(rank: RankComparison, judged: Mapping[int, Judgement]) -> dict[int, str]:
-    origins = rank.counted(Verdict.ORIGIN)
-    facts = rank.events(origins, ("kind", "flags", "n_in"))
-    columns = (column.tolist() for column in facts.values())
-    reasons: dict[int, str] = {}
-    for position, kind, flags, n_in in zip(origins.tolist(), *columns, strict=True):
-        if kind == Kind.COLLECTIVE:
-            reasons[position] = judged[position].reason
-        elif flags & Flag.SEEDED:
-            reasons[position] = "seeded"
-        elif flags & Flag.WEAK_INPUT:
-            reasons[position] = "weak_random" if _from_random(rank, position) else "first_visible"
-        else:
-            reasons[position] = "kernel" if n_in else "no_inputs"
-    return reasons
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search for roots on one rank."""
 
+    rank: RankComparison
+    lineage: Lineage
+    of_group: Mapping[int, Judgement]
+    judge: GroupJudge
 
-def _from_random(rank: RankComparison, position: int) -> bool:
-    """Say whether a weak input of a call came straight from a random op."""
-    producers = weak_producers(rank, position)
-    if not producers:
-        return False
-    flags = rank.events(np.array(producers[:8], np.intp), ("flags",))["flags"]
-    return bool((flags & np.uint16(Flag.SEEDED)).any())
+    def reasons(self) -> dict[int, str]:
+        """Give the reason of each root by its position."""
+        return self._origins() | self._entries() | self._unknowns() | self._one_sided()
 
+    def _first(self) -> int:
+        return int(self.rank.divergent()[0])
 
-def _entry_reasons(rank: RankComparison, judged: Judged, judge: GroupJudge) -> dict[int, str]:
-    """Give the calls of the first divergent step that a difference enters, with the reason of each."""
-    step = rank.first_step()
-    assert step is not None
-    lineage = follow(rank, step, step)
-    first = int(rank.divergent()[0])
-    of_group = judged.get(rank.rank, {})
-    explained = {p for p, each in of_group.items() if each.verdict == Verdict.RECEIVER}
-    entering = set(lineage.entries().tolist()) | ({first} if _enters(rank, first, lineage) else set())
-    reasons: dict[int, str] = {}
-    for position in sorted(entering - explained):
-        if not _came_with_communication(rank, position, lineage, judge):
-            reasons[position] = _entry_reason(rank, position, lineage)
-    for position in lineage.positions[rank.verdicts[lineage.positions] == Verdict.UNKNOWN].tolist():
-        reason = of_group[position].reason if position in of_group else _entry_reason(rank, position, lineage)
-        if position == first or reason not in _ONLY_FIRST:
-            reasons[position] = reason
-    return reasons
+    def _origins(self) -> dict[int, str]:
+        origins = self.rank.counted(Verdict.ORIGIN)
+        facts = self.rank.events(origins, ("kind", "flags", "n_in", "phase"))
+        columns = (column.tolist() for column in facts.values())
+        found = {}
+        for position, kind, flags, n_in, phase in zip(origins.tolist(), *columns, strict=True):
+            reason = self._origin(position, kind, flags, n_in, phase)
+            if reason:
+                found[position] = reason
+        return found
 
+    def _origin(self, position: int, kind: int, flags: int, n_in: int, phase: int) -> str:
+        """Give the reason of an origin; empty when a weak input explains it."""
+        if position in self.of_group:
+            return self.of_group[position].reason
+        if kind == Kind.STATE or phase == Phase.STATE:
+            return "state"
+        if flags & Flag.SEEDED:
+            return "seeded"
+        if flags & Flag.WEAK_INPUT:
+            return self._weak(position, "first_visible")
+        return "kernel" if n_in else "no_inputs"
 
-def _enters(rank: RankComparison, position: int, lineage: Lineage) -> bool:
-    """Say whether a rank's first divergence is a root: no origin itself, and it comes from no other call."""
-    if rank.verdicts[position] == Verdict.ORIGIN:
-        return False
-    return all(source < 0 for _, source in lineage.of(position))
+    def _weak(self, position: int, otherwise: str) -> str:
+        """Judge by the calls that made the weak inputs: divergent themselves, random, or neither."""
+        producers = weak_producers(self.rank, position)
+        if set(producers) & set(self.lineage.positions.tolist()):
+            return ""
+        if not producers:
+            return otherwise
+        flags = self.rank.events(np.array(producers[:8], np.intp), ("flags",))["flags"]
+        return "weak_random" if (flags & np.uint16(Flag.SEEDED)).any() else otherwise
 
+    def _entries(self) -> dict[int, str]:
+        first = self._first()
+        entering = set(self.lineage.entries(first).tolist())
+        if self.rank.verdicts[first] in INPUTS_DIFFER and all(s < 0 for _, s, _ in self.lineage.of(first)):
+            entering.add(first)
+        explained = {p for p, each in self.of_group.items() if each.verdict == Verdict.RECEIVER}
+        found = {}
+        for position in sorted(entering - explained - set(self.rank.counted(Verdict.ORIGIN).tolist())):
+            if not self._came_with_communication(position):
+                found[position] = self._input_reason(position)
+        return found
 
-def _came_with_communication(
-    rank: RankComparison, position: int, lineage: Lineage, judge: GroupJudge
-) -> bool:
-    """Say whether a set-aside collective before a call can have brought its difference.
+    def _came_with_communication(self, position: int) -> bool:
+        """Say whether a set-aside collective before a call can have brought its difference.
 
-    A collective that was hashed before completion shows nothing itself, and still stands in the path.
-    """
-    at_a = rank.rows(np.array([position]))[0][0]
-    if at_a < 0 or not (lineage.unexplained(position)["side"] == Side.INPUT).all():
-        return False
-    return brought_by(rank, position, judge) is not None
+        A collective that was hashed before completion shows nothing itself, and still stands in the path.
+        """
+        only_tensors = (self.lineage.unexplained(position)["side"] == Side.INPUT).all()
+        return bool(only_tensors) and brought_by(self.rank, position, self.judge) is not None
+
+    def _unknowns(self) -> dict[int, str]:
+        here = self.lineage.positions
+        unknown = here[self.rank.verdicts[here] == Verdict.UNKNOWN]
+        evidence = self.rank.events(unknown, ("evidence",))["evidence"] >> 4
+        first = self._first()
+        found = {}
+        for position in unknown[(evidence != 0) | (unknown == first)].tolist():
+            judged = self.of_group.get(position)
+            reason = (judged.reason if judged else "") or self._unknown_reason(position)
+            if reason and (position == first or reason not in _SAYS_LITTLE):
+                found[position] = reason
+        return found
+
+    def _one_sided(self) -> dict[int, str]:
+        """Give the calls of one run only, unless a differing host read before them explains the branch."""
+        divergent = self.rank.divergent()
+        here = self.lineage.positions[np.isin(self.lineage.positions, divergent)]
+        here = here[np.isin(self.rank.verdicts[here], _ONE_SIDED)]
+        reads = self.lineage.host_reads
+        return {p: "one_side" for p in here.tolist() if not len(reads) or p < reads[0]}
+
+    def _facts(self, position: int) -> dict[str, Any]:
+        names = ("kind", "flags", "n_in", "phase", "callee", "evidence", "meta")
+        event = {n: int(c[0]) for n, c in self.rank.events(np.array([position]), names).items()}
+        meta = self.rank.a.names.metas[event["meta"]]
+        return {**event, "op": self.rank.a.names.callees[event["callee"]].op, "meta": meta}
+
+    def _unknown_reason(self, position: int) -> str:
+        facts = self._facts(position)
+        row_b = int(self.rank.rows(np.array([position]))[1][0])
+        event_b = self.rank.b.columns(row_b, row_b + 1, ["meta", "evidence"])
+        if facts["meta"].algorithm != self.rank.b.names.metas[int(event_b["meta"][0])].algorithm:
+            return "other_digest"
+        if not facts["evidence"] >> 4 or not event_b["evidence"][0] >> 4:
+            return "no_evidence"
+        if min(facts["evidence"] & 15, int(event_b["evidence"][0]) & 15) == Evidence.STATISTIC:
+            return "statistic"
+        return self._open_reason(position, facts)
+
+    def _open_reason(self, position: int, facts: Mapping[str, Any]) -> str:
+        if facts["flags"] & Flag.VIEW:
+            return "view"
+        if facts["flags"] & Flag.OPEN_INPUTS:
+            return "open_scalar" if takes_host_scalar(facts["op"]) else "open"
+        if is_deterministic(facts["op"]) or is_constant(facts["op"]):
+            weak = facts["flags"] & Flag.WEAK_INPUT
+            return self._weak(position, "weak_contradiction") if weak else "contradiction"
+        return "ambiguous"
+
+    def _input_reason(self, position: int) -> str:
+        facts = self._facts(position)
+        changes = self.lineage.unexplained(position)
+        sides = set(changes["side"].tolist())
+        if self._reads_fresh_memory(position, facts):
+            return "uninitialised"
+        if Side.GENERATOR in sides or (facts["flags"] & Flag.SEEDED and Side.INPUT not in sides):
+            return "generator"
+        if facts["phase"] == Phase.DATA:
+            return "data"
+        if sides == {Side.SCALARS} or (not sides and not facts["n_in"]):
+            return "scalar"
+        if facts["phase"] == Phase.STATE or facts["kind"] == Kind.STATE:
+            return "state"
+        return self._tensor_reason(position, facts, changes)
+
+    def _reads_fresh_memory(self, position: int, facts: Mapping[str, Any]) -> bool:
+        """Say whether a call reads what nobody wrote, and not merely overwrites or ignores it."""
+        from_fresh = self.lineage.from_fresh(position)
+        ignores = "unread" in dict(facts["meta"].attributes)
+        flagged = facts["flags"] & Flag.FRESH_MEMORY and not facts["flags"] & Flag.OPEN_INPUTS
+        return from_fresh or bool(flagged and not ignores)
+
+    def _tensor_reason(self, position: int, facts: Mapping[str, Any], changes: NDArray[np.void]) -> str:
+        tensors = changes[changes["side"] == Side.INPUT]
+        dtypes = [tensor.dtype for tensor in facts["meta"].inputs]
+        integers = [dtypes[int(i)].startswith(_INTEGERS) for i in tensors["index"] if int(i) < len(dtypes)]
+        if integers and all(integers) and facts["phase"] == Phase.FORWARD:
+            return "data"
+        if any(touched_before(self.rank, position, change) is not None for change in tensors):
+            return "unrecorded_write"
+        return "upstream"
 
 
 def brought_by(rank: RankComparison, position: int, judge: GroupJudge) -> int | None:
@@ -231,10 +219,8 @@ def brought_by(rank: RankComparison, position: int, judge: GroupJudge) -> int | 
     if first < 0:
         return None
     columns = rank.a.columns(first, stop, ["kind", "flags"])
-    unfinished = (columns["kind"] == Kind.COLLECTIVE) & (
-        columns["flags"] & np.uint16(Flag.NOT_WAITED_FOR) != 0
-    )
-    for row in (first + np.flatnonzero(unfinished)[::-1]).tolist():
+    waiting = (columns["flags"] & np.uint16(Flag.NOT_WAITED_FOR)) != 0
+    for row in (first + np.flatnonzero(waiting & (columns["kind"] == Kind.COLLECTIVE))[::-1]).tolist():
         at = int(rank.positions_of(np.array([row]))[0])
         if rank.verdicts[at] in INPUTS_DIFFER or judge.givers(rank, at):
             return at
@@ -252,65 +238,7 @@ def _step_rows(rank: RankComparison, position: int) -> tuple[int, int]:
     return int(starts[same[0]]), row
 
 
-def _entry_reason(rank: RankComparison, position: int, lineage: Lineage) -> str:
-    verdict = Verdict(int(rank.verdicts[position]))
-    columns = rank.events(np.array([position]), _FACTS)
-    event = {name: int(column[0]) for name, column in columns.items()}
-    if verdict in (Verdict.ONLY_A, Verdict.ONLY_B):
-        return "one_side"
-    if verdict == Verdict.UNKNOWN:
-        return _unknown_reason(rank, position, event)
-    return _input_reason(rank, position, event, lineage)
-
-
-def _unknown_reason(rank: RankComparison, position: int, event: dict[str, int]) -> str:
-    row_b = int(rank.rows(np.array([position]))[1][0])
-    meta_b = int(rank.b.columns(row_b, row_b + 1, ["meta"])["meta"][0])
-    op = rank.a.names.callees[event["callee"]].op
-    if rank.a.names.metas[event["meta"]].algorithm != rank.b.names.metas[meta_b].algorithm:
-        return "other_digest"
-    if not event["evidence"] >> 4:
-        return "no_evidence"
-    if event["flags"] & (Flag.OPEN_INPUTS | Flag.VIEW):
-        return "open"
-    if is_deterministic(op):
-        if not event["flags"] & Flag.WEAK_INPUT:
-            return "contradiction"
-        return "weak_random" if _from_random(rank, position) else "weak_contradiction"
-    return "ambiguous"
-
-
-def _input_reason(rank: RankComparison, position: int, event: dict[str, int], lineage: Lineage) -> str:
-    changes = lineage.unexplained(position)
-    sides = set(changes["side"].tolist())
-    ignores = dict(rank.a.names.metas[event["meta"]].attributes).get("unread")
-    if event["flags"] & Flag.FRESH_MEMORY and not event["flags"] & Flag.OPEN_INPUTS and ignores is None:
-        return "uninitialised"
-    if Side.GENERATOR in sides or (event["flags"] & Flag.SEEDED and Side.INPUT not in sides):
-        return "generator"
-    if event["phase"] == Phase.DATA:
-        return "data"
-    if sides == {Side.SCALARS} or (not sides and not event["n_in"]):
-        return "scalar"
-    if event["phase"] == Phase.STATE or event["kind"] == Kind.STATE:
-        return "state"
-    return _tensor_reason(rank, position, event, changes)
-
-
-def _tensor_reason(
-    rank: RankComparison, position: int, event: dict[str, int], changes: NDArray[np.void]
-) -> str:
-    tensors = changes[changes["side"] == Side.INPUT]
-    dtypes = [tensor.dtype for tensor in rank.a.names.metas[event["meta"]].inputs]
-    integers = [dtypes[int(i)].startswith(_INTEGERS) for i in tensors["index"] if int(i) < len(dtypes)]
-    if integers and all(integers) and event["phase"] == Phase.FORWARD:
-        return "data"
-    if any(touched_before(rank, position, change) is not None for change in tensors):
-        return "unrecorded_write"
-    return "upstream"
-
-
-def _grouped(rank: RankComparison, reasons: dict[int, str]) -> Iterator[Roots]:
+def _grouped(rank: RankComparison, reasons: Mapping[int, str]) -> Iterator[Roots]:
     """Give the positions by reason, callee and phase."""
     if not reasons:
         return

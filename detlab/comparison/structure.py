@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,19 +50,9 @@ def set_notes_aside(rank: RankComparison) -> RankComparison:
     positions = _one_sided(rank)
     if not len(positions):
         return rank
-    note = _is_view(rank, positions) | is_recomputed(rank, positions)
-    masks = rank.masks.copy()
-    masks[positions[note]] = Mask.SET_ASIDE
-    return replace(rank, masks=masks)
-
-
-def _is_view(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
-    events = rank.events(positions, ("flags", "callee"))
-    in_a = rank.rows(positions)[0] >= 0
-    names = [(rank.b.names, rank.a.names)[side] for side in in_a.tolist()]
-    by_name = [is_view(each.callees[int(n)].op) for each, n in zip(names, events["callee"], strict=True)]
-    found: NDArray[np.bool_] = ((events["flags"] & np.uint16(Flag.VIEW)) != 0) | np.array(by_name, bool)
-    return found
+    flagged = (rank.events(positions, ("flags",))["flags"] & np.uint16(Flag.VIEW)) != 0
+    note = flagged | rank.has_op(positions, is_view) | is_recomputed(rank, positions)
+    return rank.with_masks(positions[note], Mask.SET_ASIDE)
 
 
 def _one_sided(rank: RankComparison) -> NDArray[np.intp]:

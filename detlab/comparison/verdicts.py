@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from detlab.schema import Flag, Mask, Meta, Verdict
+from detlab.schema import Evidence, Flag, Mask, Meta, Verdict
 from detlab.store import NameFile, NameTables
 
 Names = NameTables | NameFile
@@ -128,9 +128,10 @@ def judge(a: Columns, b: Columns, facts: MetaFacts) -> tuple[NDArray[np.uint8], 
         A `Mask` per row: observer artefacts are set aside, their verdict stays readable.
     """
     flags = a["flags"] | b["flags"]
-    inputs = _state(a["in_digest"], b["in_digest"], a["evidence"] >> 4, b["evidence"] >> 4)
-    outputs = _state(a["out_digest"], b["out_digest"], a["evidence"] & 15, b["evidence"] & 15)
+    inputs, _ = _state(a["in_digest"], b["in_digest"], a["evidence"] >> 4, b["evidence"] >> 4)
+    outputs, soft = _state(a["out_digest"], b["out_digest"], a["evidence"] & 15, b["evidence"] & 15)
     verdicts = SITE_RULE[inputs, outputs]
+    verdicts[soft] = Verdict.UNKNOWN
     other_outputs = facts.outputs[0][a["meta"]] != facts.outputs[1][b["meta"]]
     verdicts[other_outputs & (inputs != _EQUAL)] = Verdict.CHANGED
     open_call = (flags & np.uint16(Flag.OPEN_INPUTS | Flag.VIEW)) != 0
@@ -143,6 +144,12 @@ def judge(a: Columns, b: Columns, facts: MetaFacts) -> tuple[NDArray[np.uint8], 
 
 def _state(
     a: NDArray[Any], b: NDArray[Any], evidence_a: NDArray[Any], evidence_b: NDArray[Any]
-) -> NDArray[np.intp]:
-    known = (evidence_a != 0) & (evidence_b != 0)
-    return np.where(known, np.where(a == b, _EQUAL, _DIFFER), _NONE)
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Give the state of one side, and where it differs in statistics alone.
+
+    A statistic that is a float reduction can differ for equal bits: its difference is no evidence.
+    """
+    level = np.minimum(evidence_a, evidence_b)
+    soft = (level == Evidence.STATISTIC) & (a != b)
+    known = (level != 0) & ~soft
+    return np.where(known, np.where(a == b, _EQUAL, _DIFFER), _NONE), soft

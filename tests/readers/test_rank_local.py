@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab import compare, load_run
-from detlab.errors import TraceError
+from detlab.errors import NotComparable, TraceError
 from detlab.schema import Callee, Coordinate, Evidence, Flag, Kind, Phase, Side
 from tests.readers.streams import callees, metas, rows
 
@@ -131,13 +131,15 @@ def test_the_first_difference_of_a_story_is_its_gradient(tmp_path):
 
 
 def test_full_and_sampled_digests_are_not_compared(tmp_path):
-    assert verdicts(tmp_path, [tensor("x")], [tensor("x", mode="sampled")]) == ["unknown"]
+    with pytest.raises(NotComparable, match="digests of different kinds"):
+        verdicts(tmp_path, [tensor("x")], [tensor("x", mode="sampled")])
 
 
 def test_samples_of_other_places_are_not_compared(tmp_path):
     seven = {"captured_numel": 7, "sample_indices": sampled_places(7)}
     a, b = tensor("x", mode="sampled"), tensor("x", mode="sampled", tensor=seven)
-    assert verdicts(tmp_path, [a], [b]) == ["unknown"]
+    with pytest.raises(NotComparable, match="sha256-sampled:5 and sha256-sampled:7"):
+        verdicts(tmp_path, [a], [b])
 
 
 @pytest.mark.parametrize(
