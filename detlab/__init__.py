@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from detlab import samples, testing, views
     from detlab.capture import Capture, load_capture
-    from detlab.comparison import Comparison, compare, load_comparison
+    from detlab.comparison import Comparison, check_replicas, compare, compare_many, load_comparison
     from detlab.errors import DetlabError
     from detlab.kernel import ReplayReport, replay
     from detlab.readers import load_run
@@ -32,7 +32,9 @@ __all__ = [
     "Recorder",
     "ReplayReport",
     "Run",
+    "check_replicas",
     "compare",
+    "compare_many",
     "load_capture",
     "load_comparison",
     "load_run",
@@ -50,7 +52,9 @@ _HOME: Final = {
     "Recorder": "record",
     "ReplayReport": "kernel",
     "Run": "run",
+    "check_replicas": "comparison",
     "compare": "comparison",
+    "compare_many": "comparison",
     "load_capture": "capture",
     "load_comparison": "comparison",
     "load_run": "readers",

@@ -7,6 +7,7 @@ again fails the one or the other, so no name and no shape is needed.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 
 from detlab.comparison.step_events import StepEvents
 from detlab.ops import Dependence, base_name, dependence, is_view
-from detlab.schema import Evidence, Flag, Kind, Phase, Side, Site
+from detlab.schema import Evidence, Flag, Kind, Phase, Side, Site, TensorMeta
 from detlab.store import RankTrace
 
 Key = tuple[Hashable, ...]
@@ -38,6 +39,8 @@ class Held(NamedTuple):
         Order of that event on the rank.
     evidence
         What equality of the digest proves.
+    is_large
+        Whether it holds more than one floating-point number: flags and counters are equal by chance.
     """
 
     digest: int
@@ -45,6 +48,7 @@ class Held(NamedTuple):
     site: Site
     order: int
     evidence: Evidence
+    is_large: bool
 
 
 _UNSURE: Final = Flag.FRESH_MEMORY | Flag.NOT_WAITED_FOR | Flag.POINTERS | Flag.COPY_IN_FLIGHT
@@ -60,7 +64,12 @@ def _outputs(events: StepEvents, row: int) -> Held | None:
         return None
     meta = events.meta(row)
     form = (tuple(tensor[:2] for tensor in meta.outputs), meta.algorithm)
-    return Held(int(events["out_digest"][row]), form, events.site(row), int(events["seq"][row]), evidence)
+    order, is_large = int(events["seq"][row]), any(map(_is_large, meta.outputs))
+    return Held(int(events["out_digest"][row]), form, events.site(row), order, evidence, is_large)
+
+
+def _is_large(tensor: TensorMeta) -> bool:
+    return "float" in tensor.dtype and math.prod(tensor.shape) > 1
 
 
 def collectives(events: StepEvents) -> dict[tuple[int, ...], list[Held | None]]:
@@ -184,8 +193,9 @@ def _read(events: StepEvents, tensor: _Tensor) -> Held | None:
     ):
         return None
     meta = events.meta(tensor.row)
-    form = (meta.inputs[tensor.position : tensor.position + 1], meta.algorithm)
-    return Held(tensor.digest, form, site, int(events["seq"][tensor.row]), evidence)
+    mine = meta.inputs[tensor.position : tensor.position + 1]
+    order, is_large = int(events["seq"][tensor.row]), any(map(_is_large, mine))
+    return Held(tensor.digest, (mine, meta.algorithm), site, order, evidence, is_large)
 
 
 def _is_view(events: StepEvents, row: int) -> bool:

@@ -52,10 +52,10 @@ def conclusion_line(many: ManyComparison) -> str:
     """Say what the difference goes with, and how little that proves."""
     if many.conclusion != "unknown":
         return CONCLUSIONS[many.conclusion]
-    if min(map(len, many.classes)) < 2:
-        reason = "a class of one run shows nothing that repeats itself; run each environment twice"
-    elif not many.states_hosts:
+    if not many.states_hosts:
         reason = "the runs do not state on which hosts they ran"
+    elif min(map(len, many.classes)) < 2:
+        reason = "a class of one run shows nothing that repeats itself; run each environment twice"
     else:
         reason = "nothing that the runs state goes with their classes"
     return f"unknown: {reason}."

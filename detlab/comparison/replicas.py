@@ -46,10 +46,10 @@ def check_replicas(run: Run) -> pl.DataFrame:
     One row per kind of tensor that drifts in one set of ranks, the earliest first: ``axis`` (dp, tp, or
     ``group`` for a communicator), ``ranks`` (the members, global ranks), ``scope`` and ``op`` (where it is
     seen; numbers of layers are written ``*``), ``basis`` (why it is a replica: collective, parameter, name
-    or history, see `detlab.comparison.replicated`), ``first_step`` and ``site`` (where it is seen to differ first), ``outliers`` (the members that differ
-    from the majority there; empty when there is none), ``num_values`` (how many different values there
-    are), ``num_drifting`` of ``num_tensors`` (of this kind), ``evidence``, ``why``, ``next``.
-    No row: nothing that is known to be a replica differs.
+    or history, see `detlab.comparison.replicated`), ``first_step`` and ``site`` (where it is seen to differ
+    first), ``outliers`` (the members that differ from the majority there; empty when there is none),
+    ``num_values`` (how many different values there are), ``num_drifting`` of ``num_tensors`` (of this
+    kind), ``evidence``, ``why``, ``next``. No row: nothing that is known to be a replica differs.
 
     Raises
     ------
@@ -70,6 +70,10 @@ def check_replicas(run: Run) -> pl.DataFrame:
     return _findings(tensors)
 
 
+_NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")
+"""A part of a scope that is a number, as of a layer; ``fc1`` and ``fc2`` are two kinds."""
+
+
 class _Kind(NamedTuple):
     """What tensors of one row have in common."""
 
@@ -82,7 +86,7 @@ class _Kind(NamedTuple):
 
 def _kind(tensor: Tensor) -> _Kind:
     site = tensor.first.site
-    scope = re.sub(r"\d+", "*", site.callee.scope)
+    scope = _NUMBER.sub("*", site.callee.scope)
     return _Kind(tensor.group, tensor.key[0], scope, site.callee.op, site.phase)
 
 

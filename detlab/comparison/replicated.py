@@ -17,7 +17,7 @@ history     its members were equal at every moment before, also after it had cha
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -91,8 +91,10 @@ class Tensor:
     def _has_history(self) -> bool:
         if not self.was_alike or not self.values:
             return False
+        if len(self.values) > 1:
+            return self.first.is_large
         has_name = bool(self.first.site.callee.scope) or self.first.site.phase == Phase.STATE
-        return len(self.values) > 1 or (self.group.axis == "dp" and has_name and not self.is_shared)
+        return self.group.axis == "dp" and has_name and not self.is_shared
 
 
 def tensors_of_ranks(run: Run) -> Iterator[Tensor]:
@@ -103,12 +105,11 @@ def tensors_of_ranks(run: Run) -> Iterator[Tensor]:
         members = [by_rank[rank] for rank in group.ranks]
         found: dict[Key, Tensor] = {}
         for step in _common_steps(members):
-            events = [StepEvents(member, step) for member in members]
             tables = [
-                states(each) | read[rank].get(step, {})
-                for each, rank in zip(events, group.ranks, strict=True)
+                states(StepEvents(member, step)) | read[member.header.rank].get(step, {})
+                for member in members
             ]
-            _follow(group, tables, found)
+            _follow(group, tables if _share_experts(members) else _without_experts(tables), found)
         yield from found.values()
     yield from _communicators(by_rank)
 
@@ -117,15 +118,30 @@ def _common_steps(members: Sequence[RankTrace]) -> list[int]:
     return sorted(set.intersection(*(set(member.steps) for member in members)))
 
 
+def _share_experts(members: Sequence[RankTrace]) -> bool:
+    """Say whether ranks hold the same experts, as far as they say so: these may be sharded otherwise."""
+    ranks = {member.header.rank for member in members}
+    return all(ranks <= set(member.header.groups.get("expt_dp", ranks)) for member in members)
+
+
+def _without_experts(tables: Sequence[Mapping[Key, Held]]) -> list[dict[Key, Held]]:
+    return [
+        {key: held for key, held in table.items() if "experts" not in name_of(held.site).split(".")}
+        for table in tables
+    ]
+
+
 def _follow(group: Group, tables: Sequence[Mapping[Key, Held]], found: dict[Key, Tensor]) -> None:
     """Let every tensor that all members show in one form see its values at the next moment."""
-    times = Counter(held.digest for held in tables[0].values())
+    names: dict[int, set[str]] = defaultdict(set)
+    for each in tables[0].values():
+        names[each.digest].add(name_of(each.site))
     for key in sorted(tables[0], key=lambda key: tables[0][key].order):
         held = [table[key] for table in tables if key in table]
         if len(held) == len(tables) and len({(each.form, each.evidence) for each in held}) == 1:
             tensor = found.setdefault(key, Tensor(group, key, held[0]))
             if tensor.first.form == held[0].form:
-                tensor.see(held, times[held[0].digest] > 1)
+                tensor.see(held, len(names[held[0].digest]) > 1)
 
 
 def _groups(run: Run) -> Iterator[Group]:
@@ -136,7 +152,7 @@ def _groups(run: Run) -> Iterator[Group]:
     }
     for axis, others in axes.items():
         members: dict[Hashable, list[int]] = defaultdict(list)
-        for rank in run.ranks:
+        for rank in sorted(run.ranks, key=lambda rank: rank.header.rank):
             members[others(rank.header.coordinate)].append(rank.header.rank)
         yield from (Group(axis, tuple(ranks)) for ranks in members.values() if len(ranks) > 1)
 

@@ -40,9 +40,9 @@ class StepEvents:
 
     def __init__(self, trace: RankTrace, step: int) -> None:
         self.trace, self.step = trace, step
-        records = np.flatnonzero(trace.index["step"] == step)
-        starts = trace.starts
-        parts = [trace.columns(int(starts[at]), int(starts[at + 1]), _COLUMNS) for at in records]
+        records, starts = np.flatnonzero(trace.index["step"] == step), trace.starts
+        runs = np.split(records, np.flatnonzero(np.diff(records) > 1) + 1)  # most steps are one run of rows
+        parts = [trace.columns(int(starts[run[0]]), int(starts[run[-1] + 1]), _COLUMNS) for run in runs]
         self.columns = {name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS}
         keys = np.empty(len(self.columns["seq"]), "i2, u1, u4")
         for field, name in zip(keys.dtype.names or (), ("microbatch", "phase", "callee"), strict=True):
