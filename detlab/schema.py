@@ -85,10 +85,16 @@ class Verdict(IntEnum):
 
 
 class Mask(IntFlag):
-    """What is true of a cell beside its verdict; 0 means recorded and counted."""
+    """What is true of a cell beside its verdict; 0 means recorded and counted.
+
+    The later ones say why a cell was set aside, where the flags of its event do not.
+    """
 
     SET_ASIDE = 1 << 0
     UNTRACED = 1 << 1
+    STRUCTURE_NOTE = 1 << 2
+    FRESH_MEMORY = 1 << 3
+    PADDING = 1 << 4
 
 
 class Side(IntEnum):

@@ -64,7 +64,8 @@ class Call:
     generator
         A word for the state of the generator that a random op draws from; it is an input.
     stats
-        For a word that stands for a tensor: absmax, sum, number of NaN and of Inf.
+        For a word that stands for a tensor: absmax, sum, number of NaN and of Inf; folded beside a digest
+        whose evidence is a screen at most.
     places
         For a word: name of its storage, first byte and one past its last; an empty name for a trace
         that records no storages.
@@ -198,10 +199,17 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _fold(
     call: Call, words: Sequence[str | None], scalars: Sequence[object] = (), generator: str = ""
 ) -> int:
-    tensors = [(word_digest(word), signature(*call.tensor(word)[:2])) for word in words if word is not None]
+    tensors = [(word_digest(word), _signature(call, word)) for word in words if word is not None]
     if generator:
         tensors.append((word_digest(generator), b"generator;"))
     return fold(tensors, scalars)
+
+
+def _signature(call: Call, word: str) -> bytes:
+    """Write what is folded beside a digest: dtype and shape, and what a weak digest does not see."""
+    sign = signature(*call.tensor(word)[:2])
+    is_weak = call.evidence <= Evidence.SCREEN and word in call.stats
+    return sign + repr(call.stats[word]).encode() if is_weak else sign
 
 
 def _level(call: Call, words: Sequence[str | None]) -> Evidence:

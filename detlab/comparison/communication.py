@@ -26,6 +26,7 @@ INPUTS_EQUAL: Final = (Verdict.MATCH, Verdict.ORIGIN)
 
 Key = tuple[int, ...]
 Judged = dict[int, dict[int, "Judgement"]]
+States = dict[int, Verdict | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class GroupJudge:
             rank, position, row, step, callee.op, key, order, members, None if root is None else int(root)
         )
 
-    def states(self, call: Collective, members: Sequence[int]) -> dict[int, Verdict | None]:
+    def states(self, call: Collective, members: Sequence[int]) -> States:
         """Give the verdict that the same call has alone on other members; None where it is not there."""
         return {member: self._state(call, member) for member in members}
 
@@ -161,6 +162,16 @@ class GroupJudge:
         if not len(tensors) or len(tensors) % len(call.members):
             return None
         return set((differing(tensors, side)["index"] % len(call.members)).tolist())
+
+    def agree(self, call: Collective, members: Sequence[int]) -> bool:
+        """Say whether members hold the same result of a collective in run b."""
+        results = set()
+        for member in members:
+            row, rank = self.row_on(call, member), self._by_rank[member]
+            assert row is not None
+            row_b = int(rank.rows(rank.positions_of(np.array([row])))[1][0])
+            results.add(int(rank.b.columns(row_b, row_b + 1, ["out_digest"])["out_digest"][0]))
+        return len(results) == 1
 
     def givers(self, rank: RankComparison, position: int) -> dict[int, int]:
         """Give the other contributors whose own inputs differ: rank and position of the same call there."""
@@ -229,7 +240,7 @@ def _every_member(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgem
     givers = _members_with(states, INPUTS_DIFFER)
     if givers:
         return Judgement(Verdict.RECEIVER, because=givers)
-    return _all_equal(states, replicated=True) or _open(states)
+    return _all_equal(judge, call, states, replicated=True) or _open(states)
 
 
 def _slices(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgement | None:
@@ -245,7 +256,7 @@ def _slices(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgement | 
     givers = _members_with(states, INPUTS_DIFFER)
     if givers:
         return Judgement(Verdict.UNKNOWN, "slices", givers)
-    return _all_equal(states, replicated=False) or _open(states)
+    return _all_equal(judge, call, states, replicated=False) or _open(states)
 
 
 def _pieces(judge: GroupJudge, call: Collective, alone: Verdict) -> Judgement | None:
@@ -301,7 +312,7 @@ _RULES: Final = {
 }
 
 
-def _members_with(states: dict[int, Verdict | None], verdicts: Sequence[Verdict]) -> tuple[int, ...]:
+def _members_with(states: States, verdicts: Sequence[Verdict]) -> tuple[int, ...]:
     return tuple(member for member, verdict in states.items() if verdict in verdicts)
 
 
@@ -312,23 +323,26 @@ def _changed(alone: Verdict) -> Judgement | None:
     return Judgement(Verdict.ORIGIN, "collective")
 
 
-def _all_equal(states: dict[int, Verdict | None], *, replicated: bool) -> Judgement | None:
+def _all_equal(judge: GroupJudge, call: Collective, states: States, *, replicated: bool) -> Judgement | None:
     """Judge an output that differs while the inputs of all members are equal; None when some are not.
 
-    An output that is the same on all members and differs on one alone points at that rank. A sum of two
-    has no order, so a difference on both can be no matter of order. One shard alone proves neither.
+    An output that is the same on all members and differs on one alone points at that rank, and so do
+    members that disagree. A sum of two has no order, so a difference on both can be no matter of order.
+    One shard alone proves neither.
     """
     if not states or not all(verdict in INPUTS_EQUAL for verdict in states.values()):
         return None
     others = _members_with(states, (Verdict.ORIGIN,))
     if not others:
         return Judgement(Verdict.ORIGIN, "one_member" if replicated else "one_shard")
+    if replicated and not judge.agree(call, [call.rank.rank, *states]):
+        return Judgement(Verdict.ORIGIN, "disagree")
     if len(states) == 1:
         return Judgement(Verdict.ORIGIN, "two_members")
     return Judgement(Verdict.ORIGIN, "collective")
 
 
-def _open(states: dict[int, Verdict | None]) -> Judgement:
+def _open(states: States) -> Judgement:
     missing = tuple(member for member, verdict in states.items() if verdict not in INPUTS_EQUAL)
     return Judgement(Verdict.UNKNOWN, "contributors", missing)
 

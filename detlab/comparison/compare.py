@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.communication import GroupJudge, Judged, judge_communication
-from detlab.comparison.contradictions import judge_contradictions, set_fresh_memory_aside
+from detlab.comparison.contradictions import judge_contradictions, num_exchanged, set_fresh_memory_aside
 from detlab.comparison.findings import group_findings
 from detlab.comparison.overrides import Pairs, accept, read_accepted
+from detlab.comparison.padding import set_padding_aside
 from detlab.comparison.ranks import RankComparison, compare_rank
 from detlab.comparison.result import Comparison
 from detlab.comparison.roots import find_roots
@@ -77,7 +78,8 @@ def compare(
     ranks = [set_fresh_memory_aside(_with_judgements(rank, judged)) for rank in ranks]
     for rank in ranks:
         judged[rank.rank] = judge_contradictions(rank) | judged[rank.rank]
-    ranks = [_with_judgements(rank, judged) for rank in ranks]
+    ranks = [set_padding_aside(_with_judgements(rank, judged)) for rank in ranks]
+    ranks = [replace(rank, num_exchanged=num_exchanged(rank, judged[rank.rank])) for rank in ranks]
     roots = find_roots(ranks, judged, judge)
     findings = accept(group_findings(roots, ranks, _captures(run_a) | _captures(run_b)), known)
     problems = [*_problems(run_a, run_b), *damaged, *_missing(run_a, run_b, ranks)]
@@ -154,14 +156,7 @@ def _refuse_without_evidence(a: Run, b: Run, ranks: Sequence[RankComparison], st
                 f"{run.label} has no evidence of any output in steps {spans(list(steps))}.",
                 "record it again with digests of the outputs",
             )
-    kinds = (
-        [
-            {meta.algorithm for trace in traces for meta in trace.names.metas}
-            for traces in ([rank.a for rank in ranks], [rank.b for rank in ranks])
-        ]
-        if _other_kinds(ranks)
-        else []
-    )
+    kinds = _kinds_of_digest(ranks)
     if kinds and not kinds[0] & kinds[1]:
         found = f"{', '.join(sorted(kinds[0]))} and {', '.join(sorted(kinds[1]))}"
         raise NotComparable(
@@ -175,11 +170,12 @@ def _has_outputs(trace: RankTrace, steps: Sequence[int]) -> bool:
     return bool((compared["evidence"] & 15).any())
 
 
-def _other_kinds(ranks: Sequence[RankComparison]) -> bool:
-    """Say whether the headers name other digests, or none; else there is no need to read the metas."""
-    return any(
-        rank.a.header.algorithm != rank.b.header.algorithm or not rank.a.header.algorithm for rank in ranks
-    )
+def _kinds_of_digest(ranks: Sequence[RankComparison]) -> list[set[str]]:
+    """Give the kinds of digest of both runs, read from one rank that differs; none when nothing does."""
+    odd = next((rank for rank in ranks if len(rank.differing)), None)
+    if odd is None:
+        return []
+    return [{meta.algorithm for meta in trace.names.metas} for trace in (odd.a, odd.b)]
 
 
 def _compare_renamed(

@@ -8,7 +8,8 @@ that share what they write to or draw from are the cause of what follows.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from detlab.comparison.communication import Judgement
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
-from detlab.ops import is_constant, is_deterministic, is_lane_wise, makes_fresh_memory
+from detlab.ops import base_name, is_constant, is_deterministic, is_lane_wise, makes_fresh_memory
 from detlab.schema import Flag, Kind, Mask, Meta, Side, Verdict
 
 _MAX_ORDER: Final = 1_000
@@ -26,7 +27,7 @@ _MAX_ORDER: Final = 1_000
 def set_fresh_memory_aside(rank: RankComparison) -> RankComparison:
     """Set aside what ``empty`` and its like hold; whoever reads it is judged for itself."""
     odd = rank.divergent()
-    return rank.with_masks(odd[rank.has_op(odd, makes_fresh_memory)], Mask.SET_ASIDE)
+    return rank.with_masks(odd[rank.has_op(odd, makes_fresh_memory)], Mask.SET_ASIDE | Mask.FRESH_MEMORY)
 
 
 def judge_contradictions(rank: RankComparison) -> dict[int, Judgement]:
@@ -38,7 +39,8 @@ def judge_contradictions(rank: RankComparison) -> dict[int, Judgement]:
     here = here[(rank.masks[here] & Mask.SET_ASIDE) == 0]
     receivers = here[rank.verdicts[here] == Verdict.RECEIVER]
     found = {position: Judgement(Verdict.ORIGIN, "kernel") for position in _hidden_lanes(rank, receivers)}
-    found |= {position: Judgement(Verdict.ORIGIN, "order") for position in _swapped(rank, receivers)}
+    for earlier, later in swapped(rank, receivers):
+        found |= {earlier: Judgement(Verdict.ORIGIN, "order"), later: Judgement(Verdict.RECEIVER, "order")}
     origins = rank.counted(Verdict.ORIGIN)
     calls = origins[rank.events(origins, ("kind",))["kind"] != Kind.COLLECTIVE]
     found |= {position: Judgement(Verdict.UNKNOWN, "in_flight") for position in _in_flight(rank, calls, step)}
@@ -77,16 +79,21 @@ def _has_origin_lane(tensors: NDArray[np.void], lanes: int) -> bool:
     return bool(np.setdiff1d(outputs, inputs).size)
 
 
-def _swapped(rank: RankComparison, receivers: NDArray[np.intp]) -> list[int]:
-    """Find the first of two calls that the runs make in another order and that share what they change.
+def swapped(rank: RankComparison, receivers: NDArray[np.intp]) -> list[tuple[int, int]]:
+    """Find two calls that the runs make in another order and that share what they change.
 
     Such calls cross in the order of the runs, or stand at one place with each other's inputs.
     """
     receivers = receivers[:_MAX_ORDER]
     tensors = tensors_of(rank, receivers)
-    found = [(p, q) for p, q in _crossing(rank, receivers) if _share_state(rank, tensors, p, q)]
-    found += [(p, q) for p, q in _exchanged(rank, receivers, tensors) if _share_state(rank, tensors, p, q)]
-    return sorted({p for p, _ in found})
+    pairs = [*_crossing(rank, receivers), *_exchanged(rank, receivers, tensors)]
+    return sorted({(p, q) for p, q in pairs if _share_state(rank, tensors, p, q)})
+
+
+def num_exchanged(rank: RankComparison, judged: Mapping[int, Judgement]) -> int:
+    """Count the pairs judged to be in another order that do not cross in the order of the runs."""
+    first = [p for p, each in judged.items() if each == Judgement(Verdict.ORIGIN, "order")]
+    return sum(bool((np.diff(rank.rows(np.array([p, p + 1]))[1]) > 0).all()) for p in first)
 
 
 def _crossing(rank: RankComparison, positions: NDArray[np.intp]) -> list[tuple[int, int]]:
@@ -123,14 +130,15 @@ def _share_state(rank: RankComparison, tensors: NDArray[np.void], p: int, q: int
     if bool(((flags & np.uint16(Flag.SEEDED)) != 0).all()):
         return True
     one, other = (tensors[(tensors["position"] == at) & (tensors["side"] == Side.OUTPUT)] for at in (p, q))
-    return overlaps(one, other)
+    return overlaps(one, other) and overlaps(one, other, of_run="_b")
 
 
-def overlaps(one: NDArray[np.void], other: NDArray[np.void]) -> bool:
-    """Say whether any tensors of two sets share bytes, as far as storages were recorded."""
-    for tensor in one[one["storage"] != 0]:
-        same = other[other["storage"] == tensor["storage"]]
-        if ((same["start"] < tensor["stop"]) & (same["stop"] > tensor["start"])).any():
+def overlaps(one: NDArray[np.void], other: NDArray[np.void], of_run: str = "") -> bool:
+    """Say whether any tensors of two sets share bytes in one of the runs, as far as was recorded."""
+    storage, start, stop = (f"{name}{of_run}" for name in ("storage", "start", "stop"))
+    for tensor in one[one[storage] != 0]:
+        same = other[other[storage] == tensor[storage]]
+        if ((same[start] < tensor[stop]) & (same[stop] > tensor[start])).any():
             return True
     return False
 
@@ -141,21 +149,49 @@ def _in_flight(rank: RankComparison, origins: NDArray[np.intp], step: int) -> li
     pending = _not_waited_for(rank, step) if len(origins) else np.empty(0, np.intp)
     if not len(pending):
         return []
-    given, taken = tensors_of(rank, pending), tensors_of(rank, origins)
-    given, taken = given[given["side"] == Side.OUTPUT], taken[taken["side"] == Side.INPUT]
-    return [
-        position
-        for position in origins.tolist()
-        if overlaps(taken[taken["position"] == position], given[given["position"] < position])
-    ]
+    taken, given = (_one_side(rank, at, side) for at, side in ((origins, Side.INPUT), (pending, Side.OUTPUT)))
+    waits = _one_side(rank, _of_step(rank, step, lambda block: _is_wait(rank, block["callee"])), Side.INPUT)
+    found = []
+    for position in origins.tolist():
+        open_given = given[given["position"] < position]
+        waited = waits[waits["position"] < position]
+        still_open = [row for row in open_given if not _is_waited_for(row, waited)]
+        reads = taken[taken["position"] == position]
+        if still_open and overlaps(reads, np.array(still_open, open_given.dtype)):
+            found.append(position)
+    return found
+
+
+def _is_waited_for(given: np.void, waits: NDArray[np.void]) -> bool:
+    later = waits[waits["position"] > given["position"]]
+    return overlaps(np.array([given], waits.dtype), later)
+
+
+def _one_side(rank: RankComparison, positions: NDArray[np.intp], side: Side) -> NDArray[np.void]:
+    tensors = tensors_of(rank, positions)
+    chosen: NDArray[np.void] = tensors[tensors["side"] == side]
+    return chosen
+
+
+def _is_wait(rank: RankComparison, callees: NDArray[Any]) -> NDArray[np.bool_]:
+    names = rank.a.names.callees
+    waits = [n for n in np.unique(callees).tolist() if base_name(names[n].op) == "wait_tensor"]
+    return np.isin(callees, waits)
 
 
 def _not_waited_for(rank: RankComparison, step: int) -> NDArray[np.intp]:
     """Give the positions of the collectives of a step whose completion was not seen."""
+    return _of_step(rank, step, lambda block: (block["flags"] & np.uint16(Flag.NOT_WAITED_FOR)) != 0)
+
+
+def _of_step(
+    rank: RankComparison, step: int, holds: Callable[[dict[str, NDArray[Any]]], NDArray[np.bool_]]
+) -> NDArray[np.intp]:
+    """Give the positions of the calls of run a in one step, matching or not, of which something holds."""
     starts, parts = rank.a.starts, [np.empty(0, np.int64)]
     for record in np.flatnonzero(rank.a.index["step"] == step):
         first = int(starts[record])
-        flags = rank.a.columns(first, int(starts[record + 1]), ["flags"])["flags"]
-        parts.append(first + np.flatnonzero((flags & np.uint16(Flag.NOT_WAITED_FOR)) != 0))
+        block = rank.a.columns(first, int(starts[record + 1]), ["flags", "callee"])
+        parts.append(first + np.flatnonzero(holds(block)))
     rows = np.concatenate(parts)
     return np.sort(rank.positions_of(rows)) if len(rows) else np.empty(0, np.intp)

@@ -127,8 +127,17 @@ def group_findings(
         groups[_Group.of(each)].append(each)
     with_root = {each.rank.rank for each in roots}
     receivers = tuple(rank.rank for rank in ranks if rank.rank not in with_root and len(rank.divergent()))
-    findings = [_finding(members, ranks, receivers, captures) for members in groups.values()]
-    return sorted(findings, key=lambda finding: (finding.steps[:1], finding.sites))
+    ordered = sorted(groups.values(), key=_execution_order)
+    return [_finding(members, ranks, receivers, captures) for members in ordered]
+
+
+def _execution_order(members: Sequence[Roots]) -> tuple[int, int, int]:
+    """Order findings by their first step, then by where they come first on any rank that has them."""
+    firsts = [
+        (each.rank.step_at(int(each.positions[0])), int(each.positions[0]), each.rank.rank)
+        for each in members
+    ]
+    return min(firsts)
 
 
 def _finding(
@@ -161,7 +170,7 @@ def _finding(
         chance=chance,
         matched_before=max(0, position - num_before - _num_unproven(rank, position)),
         untested_after=int((after == Verdict.RECEIVER).sum()),
-        why="; ".join([why, *notes_on(rank, position)]),
+        why="; ".join([why, *notes_on(rank, position, first.reason)]),
         next="",
     )
     return replace(draft, next=next_step(draft, sites[0], captures))

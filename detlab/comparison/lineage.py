@@ -41,7 +41,7 @@ class Lineage:
         For each change the position of the recorded call that made it and the index of its output;
         -1 when none did, or where the output is not known.
     host_reads
-        Positions of host reads among them.
+        Positions among them of host reads that both runs make.
     fresh
         Positions of calls among them that only give memory nobody has written.
     """
@@ -103,7 +103,8 @@ def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
         _by_xor(changes, outputs, makers)
     sources = _of_makers(outputs["position"], makers)
     facts = rank.events(positions, ("kind", "flags"))
-    reads = positions[facts["kind"] == Kind.HOST_READ]
+    paired = (rank.rows(positions)[0] >= 0) & (rank.rows(positions)[1] >= 0)
+    reads = positions[paired & (facts["kind"] == Kind.HOST_READ)]
     _after(changes, changes["side"] == Side.SCALARS, reads, sources)
     # torch.tensor([...]) reads single numbers out of tensors without an op of its own
     numbers = outputs["position"][outputs["stop"] - outputs["start"] <= _NUMBER_BYTES]

@@ -8,27 +8,28 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from detlab.comparison.lineage import weak_producers
+from detlab.comparison.lineage import touched_before, weak_producers
 from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
+from detlab.comparison.verdicts import chosen
 from detlab.schema import Flag, Meta, Side, TensorMeta
 
 _MAX_PRODUCERS: Final = 3
 _INTEGERS: Final = ("int", "uint", "bool")
-_BOOKKEEPING: Final = frozenset(("lanes", "parts", "unread"))
-"""Attributes that say how a call was recorded, not what ran."""
 
 
-def notes_on(rank: RankComparison, position: int) -> list[str]:
-    """Give one sentence for each thing that is worth knowing of a paired call."""
+def notes_on(rank: RankComparison, position: int, reason: str) -> list[str]:
+    """Give one sentence for each thing that is worth knowing of a paired call that is a root for a reason."""
     at_a, at_b = rank.rows(np.array([position]))
     if at_a[0] < 0 or at_b[0] < 0:
         return []
     metas = _meta(rank, int(at_a[0]), in_b=False), _meta(rank, int(at_b[0]), in_b=True)
     tensors = tensors_of(rank, np.array([position]))
     flags = int(rank.events(np.array([position]), ("flags",))["flags"][0])
-    notes = [*_weak_inputs(rank, position, metas[0], tensors, flags), *_other_choice(*metas)]
+    notes = list(_last_use(rank, position, tensors)) if reason == "unrecorded_write" else []
+    notes += [*_which_outputs(tensors), *_weak_inputs(rank, position, metas[0], tensors, flags)]
+    notes += _other_choice(*metas)
     notes += [*_other_strides(*metas), *_not_a_number(tensors), *_other_order(metas[0], tensors)]
     return [*notes, *_same_numbers(metas[0], tensors)]
 
@@ -36,6 +37,22 @@ def notes_on(rank: RankComparison, position: int) -> list[str]:
 def _meta(rank: RankComparison, row: int, *, in_b: bool) -> Meta:
     trace = rank.b if in_b else rank.a
     return trace.names.metas[int(trace.columns(row, row + 1, ["meta"])["meta"][0])]
+
+
+def _last_use(rank: RankComparison, position: int, tensors: NDArray[np.void]) -> Iterator[str]:
+    """Name the call that used an input when it was still equal."""
+    for change in differing(tensors, Side.INPUT):
+        used = touched_before(rank, position, change)
+        if used is not None:
+            yield f"input {change['index']} was equal at {site_at(rank, used)} and differs here"
+
+
+def _which_outputs(tensors: NDArray[np.void]) -> Iterator[str]:
+    """Say which of several outputs differ."""
+    total = int((tensors["side"] == Side.OUTPUT).sum())
+    odd = differing(tensors, Side.OUTPUT)["index"].tolist()
+    if 0 < len(odd) < total:
+        yield f"{len(odd)} of {total} outputs differ: {', '.join(map(str, odd[:10]))}"
 
 
 def _weak_inputs(
@@ -61,8 +78,8 @@ def _weakness(row: np.void, meta: Meta) -> str:
 
 
 def _other_choice(a: Meta, b: Meta) -> Iterator[str]:
-    mine, theirs = dict(a.attributes), dict(b.attributes)
-    for name in sorted((mine.keys() | theirs.keys()) - _BOOKKEEPING):
+    mine, theirs = dict(chosen(a)), dict(chosen(b))
+    for name in sorted(mine.keys() | theirs.keys()):
         if mine.get(name) != theirs.get(name):
             yield f"the runs chose differently: {name} is {mine.get(name)} in a and {theirs.get(name)} in b"
 

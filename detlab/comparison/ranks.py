@@ -36,6 +36,10 @@ class RankComparison:
         Positions that do not match, ascending: what most questions need, however long the trace.
     num_missing
         Calls left out because the other side's file ends before them.
+    num_other_choice
+        Calls with equal values whose kernel configuration or strides differ.
+    num_exchanged
+        Pairs of calls that stand at each other's place, with one callee: the order of the callees hides it.
     renamed
         Ids of the callees of run b that were given names of run a by the user.
     original_b
@@ -50,6 +54,8 @@ class RankComparison:
     masks: NDArray[np.uint8]
     differing: NDArray[np.intp]
     num_missing: int = 0
+    num_other_choice: int = 0
+    num_exchanged: int = 0
     renamed: frozenset[int] = frozenset()
     original_b: RankTrace | None = None
 
@@ -106,37 +112,41 @@ class RankComparison:
         chosen: NDArray[np.intp] = self.differing[(self.masks[self.differing] & Mask.SET_ASIDE) == 0]
         return chosen
 
+    def step_at(self, position: int) -> int:
+        """Give the step of the call at a position."""
+        return int(self.events(np.array([position]), ("step",))["step"][0])
+
     def first_step(self) -> int | None:
         """Give the step of the first divergence; None when nothing diverges."""
         first = self.divergent()[:1]
-        return int(self.events(first, ("step",))["step"][0]) if len(first) else None
+        return self.step_at(int(first[0])) if len(first) else None
 
     def differing_in(self, first_step: int, last_step: int) -> NDArray[np.intp]:
         """Give the positions in some steps that do not match, also those set aside.
 
         The index bounds where these steps lie, so that no event of another step is read.
         """
-        within = (self.a.index["step"] >= first_step) & (self.a.index["step"] <= last_step)
-        records = np.flatnonzero(within)
-        if not len(records):
+        edges = np.concatenate([self._edges(first_step, last_step, in_b=in_b) for in_b in (False, True)])
+        if not len(edges):
             return np.empty(0, np.intp)
-        rows = np.array([self.a.starts[records[0]], self.a.starts[records[-1] + 1] - 1])
-        first, last = self._bounding(rows)
-        lo, hi = np.searchsorted(self.differing, [first, last + 1])
-        near = self.differing[lo:hi]
+        near = self.differing[slice(*np.searchsorted(self.differing, [edges.min(), edges.max() + 1]))]
         steps = self.events(near, ("step",))["step"]
         chosen: NDArray[np.intp] = near[(steps >= first_step) & (steps <= last_step)]
         return chosen
 
-    def _bounding(self, rows: NDArray[np.int64]) -> tuple[int, int]:
-        """Give the first and last position around two rows of run a, with what only run b has beside them."""
-        present = np.flatnonzero(self.blocks["a"] >= 0)
-        firsts = self.blocks["a"][present]
-        at = np.searchsorted(firsts, rows, side="right") - 1
-        outer = [0 if at[0] <= 0 else present[at[0] - 1] + 1, len(self.blocks)]
-        if at[1] + 1 < len(present):
-            outer[1] = present[at[1] + 1]
-        return int(self.starts[outer[0]]), int(self.starts[outer[1]]) - 1
+    def _edges(self, first_step: int, last_step: int, *, in_b: bool) -> NDArray[np.int64]:
+        """Give the positions of the first and last row of each segment of some steps, in one run."""
+        trace = self.b if in_b else self.a
+        steps = trace.index["step"]
+        records = np.flatnonzero((steps >= first_step) & (steps <= last_step))
+        rows = np.concatenate([trace.starts[records], trace.starts[records + 1] - 1])
+        covered = rows[rows < self._end_row(in_b=in_b)]  # a file can end before the other one's
+        return self.positions_of(covered, in_b=in_b) if len(covered) else covered
+
+    def _end_row(self, *, in_b: bool) -> int:
+        name = "b" if in_b else "a"
+        present = self.blocks[self.blocks[name] >= 0]
+        return int((present[name] + present["num_rows"]).max(initial=0))
 
     def has_op(self, positions: NDArray[np.intp], holds: Callable[[str], bool]) -> NDArray[np.bool_]:
         """Say for which positions something holds of the op; the question is asked once for each callee."""
@@ -246,7 +256,9 @@ def compare_rank(a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: b
         elif verify or not block["equal"]:
             differing += _judge_block(cursors, block, facts, verdicts[here], masks[here], here.start)
     found = np.concatenate(differing)
-    compared = RankComparison(a, b, blocks, starts, verdicts, masks, found, num_missing)
+    compared = RankComparison(
+        a, b, blocks, starts, verdicts, masks, found, num_missing, facts.num_other_choice
+    )
     if not verify:
         _check_origins(compared)
     return compared
@@ -310,6 +322,7 @@ def _judge_block(
             odd_a = {name: column[odd] for name, column in mine.items()}
             odd_b = {name: column[odd] for name, column in theirs.items()}
             found, masks[start + odd] = judge(odd_a, odd_b, facts)
+            facts.count_other_choices(odd_a["meta"], odd_b["meta"], found)
             if block["ambiguous"]:
                 found[found == Verdict.ORIGIN] = Verdict.UNKNOWN
             verdicts[start + odd] = found

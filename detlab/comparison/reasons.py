@@ -94,6 +94,14 @@ REASONS: Final = {
         "the runs make these calls in another order, and they share what they write to or draw from: the "
         "order is the cause",
     ),
+    "permuted": Reason(
+        "structure", "it takes the same tensors in another order, which changes the order of what it adds up"
+    ),
+    "disagree": Reason(
+        "rank",
+        "what every contributor gives is equal, and members of one reduction hold different results: they "
+        "must agree, whatever the algorithm. Corruption, another buffer or hardware on one of them",
+    ),
     "statistic": Reason(
         "unknown",
         "only statistics were recorded, such as norms and sums; as float reductions they can differ for "

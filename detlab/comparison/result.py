@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -15,13 +14,14 @@ import polars as pl
 
 from detlab.comparison.communication import GroupJudge
 from detlab.comparison.findings import Finding
+from detlab.comparison.ignored import ignored
 from detlab.comparison.overrides import Pairs
 from detlab.comparison.paths import trace_path
 from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame, position_of
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.structure import Structure, structure_of
 from detlab.run import Run, spans
-from detlab.schema import Coordinate, Evidence, Flag, Mask, Site, Verdict
+from detlab.schema import Coordinate, Evidence, Site, Verdict
 
 SCHEMA: Final = "detlab.comparison/1"
 
@@ -47,12 +47,6 @@ FINDING_COLUMNS: Final[dict[str, Any]] = {
     "accepted": pl.String,
 }
 """Columns of `Comparison.findings`, as in the JSON form."""
-
-_ASIDE: Final = (
-    ("not_waited_for", Flag.NOT_WAITED_FOR, "hashed before the collective was complete"),
-    ("pointers", Flag.POINTERS, "an array of addresses, which differ from run to run"),
-    ("copy_in_flight", Flag.COPY_IN_FLIGHT, "hashed while a copy was still in flight"),
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -188,10 +182,7 @@ class Comparison:
     @property
     def ignored(self) -> list[dict[str, Any]]:
         """What was set aside: kind, count and why, as in the JSON form."""
-        fresh = self._count("fresh")
-        why = "meets memory that no recorded call has written; what it held proves nothing"
-        more = [{"kind": "fresh_memory", "count": fresh, "why": why}] if fresh else []
-        return [*_set_aside(self.ranks), *more]
+        return ignored(self.ranks, self.steps)
 
     def sites(self, *, step: int, rank: int) -> pl.DataFrame:
         """List every call of one step on one rank.
@@ -302,17 +293,3 @@ class Comparison:
 
 def _calls(places: list[tuple[RankComparison, int]]) -> pl.DataFrame:
     return pl.DataFrame([call_row(rank, position) for rank, position in places], SITE_COLUMNS)
-
-
-def _set_aside(ranks: tuple[RankComparison, ...]) -> list[dict[str, Any]]:
-    counts: Counter[tuple[str, str]] = Counter()
-    for rank in ranks:
-        positions = rank.differing[(rank.masks[rank.differing] & Mask.SET_ASIDE) != 0]
-        flags = rank.events(positions, ("flags",))["flags"] if len(positions) else np.empty(0, np.uint16)
-        rest = np.ones(len(positions), bool)
-        for kind, flag, why in _ASIDE:
-            has = rest & ((flags & np.uint16(flag)) != 0)
-            counts[kind, why] += int(has.sum())
-            rest &= ~has
-        counts["structure_note", "a view or a recomputation that only one run makes"] += int(rest.sum())
-    return [{"kind": kind, "count": n, "why": why} for (kind, why), n in counts.items() if n]

@@ -208,6 +208,8 @@ class _Search:
         integers = [dtypes[int(i)].startswith(_INTEGERS) for i in tensors["index"] if int(i) < len(dtypes)]
         if integers and all(integers) and facts["phase"] == Phase.FORWARD:
             return "data"
+        if len(tensors) > 1 and sorted(tensors["digest_a"].tolist()) == sorted(tensors["digest_b"].tolist()):
+            return "permuted"
         if any(touched_before(self.rank, position, change) is not None for change in tensors):
             return "unrecorded_write"
         return "upstream"

@@ -40,7 +40,15 @@ def save_comparison(cmp: Comparison, path: str | PathLike[str]) -> Path:
         "labels": [cmp.a.label, cmp.b.label],
         "indexes": [_digests(rank.a for rank in cmp.ranks), _digests(rank.source_b for rank in cmp.ranks)],
         "steps": list(cmp.steps),
-        "ranks": [{"rank": rank.rank, "num_missing": rank.num_missing} for rank in cmp.ranks],
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "num_missing": rank.num_missing,
+                "num_other_choice": rank.num_other_choice,
+                "num_exchanged": rank.num_exchanged,
+            }
+            for rank in cmp.ranks
+        ],
         "findings": [finding.to_json() for finding in cmp.roots],
         "problems": [list(problem) for problem in cmp.problems],
         "notes": list(cmp.notes),
@@ -137,6 +145,8 @@ def _rank(
         masks=_dense(masks, differing, int(starts[-1])),
         differing=differing,
         num_missing=entry["num_missing"],
+        num_other_choice=entry["num_other_choice"],
+        num_exchanged=entry["num_exchanged"],
         renamed=renamed,
         original_b=b if renamed else None,
     )

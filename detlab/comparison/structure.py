@@ -52,7 +52,7 @@ def set_notes_aside(rank: RankComparison) -> RankComparison:
         return rank
     flagged = (rank.events(positions, ("flags",))["flags"] & np.uint16(Flag.VIEW)) != 0
     note = flagged | rank.has_op(positions, is_view) | is_recomputed(rank, positions)
-    return rank.with_masks(positions[note], Mask.SET_ASIDE)
+    return rank.with_masks(positions[note], Mask.SET_ASIDE | Mask.STRUCTURE_NOTE)
 
 
 def _one_sided(rank: RankComparison) -> NDArray[np.intp]:
@@ -71,7 +71,7 @@ def structure_of(ranks: tuple[RankComparison, ...], num_details: int = 20) -> St
         recomputed += int(is_recomputed(rank, positions).sum())
         room = num_details - len(details)
         details += [call_row(rank, int(position)) for position in positions[:room]]
-    reordered = sum(_num_reordered(rank) for rank in ranks)
+    reordered = sum(_num_reordered(rank) + rank.num_exchanged for rank in ranks)
     return Structure(counts[Verdict.ONLY_A], counts[Verdict.ONLY_B], reordered, recomputed, tuple(details))
 
 

@@ -22,6 +22,9 @@ TENSOR_DTYPE: Final = np.dtype(
         ("storage", "<u8"),
         ("start", "<u8"),
         ("stop", "<u8"),
+        ("storage_b", "<u8"),
+        ("start_b", "<u8"),
+        ("stop_b", "<u8"),
         ("has_stats", "u1"),
         ("absmax_a", "<f8"),
         ("absmax_b", "<f8"),
@@ -31,7 +34,7 @@ TENSOR_DTYPE: Final = np.dtype(
         ("nans_b", "<u8"),
     ]
 )
-"""One tensor, scalar fold or generator state of one compared call; storage and range are those of run a."""
+"""One tensor, scalar fold or generator state of one compared call; where not named b, places are run a's."""
 
 _READ: Final = (
     "seq",
@@ -75,6 +78,8 @@ def tensors_of(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.
     found = at < len(theirs["key"])
     found[found] = theirs["key"][at[found]] == mine["key"][found]
     tensors["in_both"] = found
+    for name in ("storage", "start", "stop"):
+        tensors[f"{name}_b"][found] = theirs[name][at[found]]
     for name in ("digest", "absmax", "total", "nans"):
         tensors[f"{name}_a"] = mine[name]
         tensors[f"{name}_b"][found] = theirs[name][at[found]]

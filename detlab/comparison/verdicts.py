@@ -62,6 +62,7 @@ class MetaFacts:
 
     def __init__(self, a: Names, b: Names) -> None:
         self._a, self._b = a, b
+        self.num_other_choice = 0
 
     @cached_property
     def same_ids(self) -> bool:
@@ -85,6 +86,20 @@ class MetaFacts:
         """Codes that are equal just when the digests are of one kind."""
         return self._codes(lambda meta: meta.algorithm)
 
+    def count_other_choices(
+        self, metas_a: NDArray[Any], metas_b: NDArray[Any], verdicts: NDArray[np.uint8]
+    ) -> None:
+        """Count the matching calls for which the runs chose another kernel, other tiles or other strides."""
+        matching = np.flatnonzero(verdicts == Verdict.MATCH)
+        if len(matching):
+            mine, theirs = self.choices[0][metas_a[matching]], self.choices[1][metas_b[matching]]
+            self.num_other_choice += int((mine != theirs).sum())
+
+    @cached_property
+    def choices(self) -> Codes:
+        """Codes that are equal just when strides and what was chosen at run time are."""
+        return self._codes(lambda meta: (meta.inputs, chosen(meta)))
+
     def _codes(self, part: Callable[[Meta], Hashable]) -> Codes:
         numbers: dict[Hashable, int] = {}
         a, b = (
@@ -92,6 +107,15 @@ class MetaFacts:
             for names in (self._a, self._b)
         )
         return a, b
+
+
+BOOKKEEPING: Final = frozenset(("lanes", "parts", "unread"))
+"""Attributes that say how a call was recorded, not what ran."""
+
+
+def chosen(meta: Meta) -> tuple[tuple[str, str], ...]:
+    """Give the attributes of a call that say what ran: reduce op, kernel, tiles."""
+    return tuple(pair for pair in meta.attributes if pair[0] not in BOOKKEEPING)
 
 
 def differing_rows(a: Columns, b: Columns, facts: MetaFacts) -> NDArray[np.intp]:
