@@ -117,9 +117,19 @@ class RankComparison:
         return int(self.events(np.array([position]), ("step",))["step"][0])
 
     def first_step(self) -> int | None:
-        """Give the step of the first divergence; None when nothing diverges."""
-        first = self.divergent()[:1]
-        return self.step_at(int(first[0])) if len(first) else None
+        """Give the least step in which anything diverges; None when nothing does.
+
+        Calls of an earlier step can come later: a collective that is waited for in the next one.
+        """
+        divergent = self.divergent()
+        if not len(divergent):
+            return None
+        step = self.step_at(int(divergent[0]))
+        earlier = np.unique(np.concatenate([self.a.index["step"], self.b.index["step"]]))
+        for other in earlier[earlier < step].tolist():
+            if np.isin(self.differing_in(other, other), divergent).any():
+                return int(other)
+        return step
 
     def differing_in(self, first_step: int, last_step: int) -> NDArray[np.intp]:
         """Give the positions in some steps that do not match, also those set aside.

@@ -75,7 +75,8 @@ class _Search:
         return self._origins() | self._entries() | self._unknowns() | self._one_sided()
 
     def _first(self) -> int:
-        return int(self.rank.divergent()[0])
+        here = self.lineage.positions
+        return int(here[np.isin(here, self.rank.divergent())][0])
 
     def _origins(self) -> dict[int, str]:
         origins = self.rank.counted(Verdict.ORIGIN)

@@ -6,13 +6,13 @@ only. Rows inside a block are paired one to one, in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
 from detlab.comparison.align import Calls, align, ambiguous
 from detlab.ops import dependence
@@ -36,16 +36,7 @@ HOW: Final = ("site", "aligned", "override")
 """How the rows of a block were matched."""
 
 Slipped = tuple[NDArray[np.intp], NDArray[np.intp]]
-"""Index records of both sides that have one key but not the same callees."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """Which index records stand side by side, and which have to be aligned row by row."""
-
-    a: NDArray[np.intp]
-    b: NDArray[np.intp]
-    slipped: list[Slipped]
+"""Segments of both sides that have one key but not the same callees."""
 
 
 def pair_blocks(a: RankTrace, b: RankTrace, steps: NDArray[np.int32]) -> NDArray[np.void]:
@@ -55,78 +46,104 @@ def pair_blocks(a: RankTrace, b: RankTrace, steps: NDArray[np.int32]) -> NDArray
     -------
     `BLOCK_DTYPE` rows in the order of run a; rows only in b stand after the row of b before them.
     """
-    chosen_a = np.flatnonzero(np.isin(a.index["step"], steps))
-    chosen_b = np.flatnonzero(np.isin(b.index["step"], steps))
-    pairing = _pair_records(a.index, b.index, chosen_a, chosen_b)
-    parts = [_paired_blocks(a, b, pairing)]
-    parts += [_slipped_blocks(a, b, slipped) for slipped in pairing.slipped]
+    units_a, units_b = _Units.of(a.index, steps), _Units.of(b.index, steps)
+    paired_a, paired_b, slipped = _pair(units_a, units_b)
+    parts = [_paired_blocks(a, b, units_a.records(paired_a), units_b.records(paired_b))]
+    parts += [
+        _slipped_blocks(a, b, units_a.records(mine), units_b.records(theirs)) for mine, theirs in slipped
+    ]
     return _in_order(np.concatenate(parts))
 
 
-def _pair_records(
-    a: NDArray[np.void], b: NDArray[np.void], chosen_a: NDArray[np.intp], chosen_b: NDArray[np.intp]
-) -> Pairing:
-    if len(chosen_a) == len(chosen_b):
-        same_key = np.ones(len(chosen_a), bool)
-        for name in ("step", "microbatch", "phase"):
-            same_key &= a[name][chosen_a] == b[name][chosen_b]
-        if same_key.all():
-            return _pair_in_step(a, b, chosen_a, chosen_b)
-    return _pair_by_key(a, b, chosen_a, chosen_b)
+_KEY: Final = np.dtype([("step", "<i4"), ("microbatch", "<i2"), ("phase", "u1")])
 
 
-def _pair_in_step(
-    a: NDArray[np.void], b: NDArray[np.void], chosen_a: NDArray[np.intp], chosen_b: NDArray[np.intp]
-) -> Pairing:
-    """Pair record *i* with record *i*; those whose callees differ are gathered by key."""
-    same = _same_callees(a[chosen_a], b[chosen_b])
-    odd_a, odd_b = chosen_a[~same], chosen_b[~same]
-    groups: dict[bytes, list[int]] = {}
-    for position, key in enumerate(_keys(a[odd_a])):
-        groups.setdefault(key, []).append(position)
-    slipped = [(odd_a[positions], odd_b[positions]) for positions in groups.values()]
-    return Pairing(chosen_a[same], chosen_b[same], slipped)
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """The segments of a trace, whole: the pieces of one that is larger than a batch count as one.
+
+    Attributes
+    ----------
+    key
+        Step, microbatch and phase of each segment.
+    identity
+        Digest of its callees, in order, and of where it was cut.
+    first, num_records
+        Its first index record, and how many it has.
+    """
+
+    key: NDArray[np.void]
+    identity: NDArray[np.uint64]
+    first: NDArray[np.intp]
+    num_records: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, index: NDArray[np.void], steps: NDArray[np.int32]) -> _Units:
+        """Find the segments of some steps."""
+        chosen = np.flatnonzero(np.isin(index["step"], steps))
+        key = np.empty(len(chosen), _KEY)
+        for name in _KEY.names or ():
+            key[name] = index[name][chosen]
+        begins = np.ones(len(chosen), bool)
+        begins[1:] = (key[1:] != key[:-1]) | (np.diff(chosen) != 1)
+        starts = np.flatnonzero(begins)
+        num_records = np.diff(np.append(starts, len(chosen)))
+        identity = index["identity"][chosen[starts]].copy()
+        for unit in np.flatnonzero(num_records > 1):
+            pieces = index[["identity", "num_rows"]][chosen[starts[unit]] :][: num_records[unit]]
+            identity[unit] = xxh3_64_intdigest(pieces.tobytes())
+        return cls(key[starts], identity, chosen[starts], num_records)
+
+    def records(self, units: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Give the index records of some segments."""
+        if (self.num_records == 1).all():
+            return self.first[units]
+        parts = [np.arange(self.first[u], self.first[u] + self.num_records[u]) for u in units]
+        return np.concatenate([np.empty(0, np.intp), *parts])
+
+    def by_key(self, units: NDArray[np.intp]) -> dict[bytes, NDArray[np.intp]]:
+        """Gather segments by their key."""
+        groups: dict[bytes, list[int]] = {}
+        for unit in units.tolist():
+            groups.setdefault(self.key[unit].tobytes(), []).append(unit)
+        return {key: np.array(members, np.intp) for key, members in groups.items()}
+
+    def __len__(self) -> int:
+        return len(self.key)
 
 
-def _pair_by_key(
-    a: NDArray[np.void], b: NDArray[np.void], chosen_a: NDArray[np.intp], chosen_b: NDArray[np.intp]
-) -> Pairing:
-    """Pair the records of each key from both ends inwards; what is left in the middle slipped."""
-    of_a, of_b = _by_key(a, chosen_a), _by_key(b, chosen_b)
+def _pair(a: _Units, b: _Units) -> tuple[NDArray[np.intp], NDArray[np.intp], list[Slipped]]:
+    """Pair segments: one by one where both runs have the same sequence of keys, else key by key.
+
+    Returns
+    -------
+    Segments of both sides that have the same callees, and the groups that have to be aligned row by row.
+    """
+    if len(a) == len(b) and (a.key == b.key).all():
+        same = a.identity == b.identity
+        everything, odd = np.arange(len(a)), np.flatnonzero(~same)
+        return everything[same], everything[same], [(units, units) for units in a.by_key(odd).values()]
+    return _pair_by_key(a, b)
+
+
+def _pair_by_key(a: _Units, b: _Units) -> tuple[NDArray[np.intp], NDArray[np.intp], list[Slipped]]:
+    """Pair the segments of each key from both ends inwards; what is left in the middle slipped."""
+    of_a, of_b = a.by_key(np.arange(len(a))), b.by_key(np.arange(len(b)))
     empty = np.empty(0, np.intp)
     paired_a, paired_b, slipped = [empty], [empty], []
     for key in of_a | of_b:
         mine, theirs = of_a.get(key, empty), of_b.get(key, empty)
         short = min(len(mine), len(theirs))
-        head = _num_equal(_same_callees(a[mine[:short]], b[theirs[:short]]))
-        tail_length = short - head
-        tail_a, tail_b = mine[len(mine) - tail_length :], theirs[len(theirs) - tail_length :]
-        tail = _num_equal(_same_callees(a[tail_a], b[tail_b])[::-1])
-        paired_a += [mine[:head], tail_a[tail_length - tail :]]
-        paired_b += [theirs[:head], tail_b[tail_length - tail :]]
-        rest = mine[head : len(mine) - tail], theirs[head : len(theirs) - tail]
-        if len(rest[0]) or len(rest[1]):
-            slipped.append(rest)
-    return Pairing(np.concatenate(paired_a), np.concatenate(paired_b), slipped)
-
-
-def _keys(index: NDArray[np.void]) -> Iterable[bytes]:
-    keys = np.empty(len(index), [("step", "<i4"), ("microbatch", "<i2"), ("phase", "u1")])
-    for name in keys.dtype.names or ():
-        keys[name] = index[name]
-    return (key.tobytes() for key in keys)
-
-
-def _by_key(index: NDArray[np.void], chosen: NDArray[np.intp]) -> dict[bytes, NDArray[np.intp]]:
-    groups: dict[bytes, list[int]] = {}
-    for record, key in zip(chosen.tolist(), _keys(index[chosen]), strict=True):
-        groups.setdefault(key, []).append(record)
-    return {key: np.array(records, np.intp) for key, records in groups.items()}
-
-
-def _same_callees(a: NDArray[np.void], b: NDArray[np.void]) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = (a["identity"] == b["identity"]) & (a["num_rows"] == b["num_rows"])
-    return same
+        head = _num_equal(a.identity[mine[:short]] == b.identity[theirs[:short]])
+        rest = short - head
+        ends_a, ends_b = mine[len(mine) - rest :], theirs[len(theirs) - rest :]
+        tail = _num_equal((a.identity[ends_a] == b.identity[ends_b])[::-1])
+        paired_a += [mine[:head], ends_a[rest - tail :]]
+        paired_b += [theirs[:head], ends_b[rest - tail :]]
+        middle = mine[head : len(mine) - tail], theirs[head : len(theirs) - tail]
+        if len(middle[0]) or len(middle[1]):
+            slipped.append(middle)
+    return np.concatenate(paired_a), np.concatenate(paired_b), slipped
 
 
 def _num_equal(same: NDArray[np.bool_]) -> int:
@@ -134,11 +151,13 @@ def _num_equal(same: NDArray[np.bool_]) -> int:
     return int(np.argmin(same)) if not same.all() else len(same)
 
 
-def _paired_blocks(a: RankTrace, b: RankTrace, pairing: Pairing) -> NDArray[np.void]:
+def _paired_blocks(
+    a: RankTrace, b: RankTrace, of_a: NDArray[np.intp], of_b: NDArray[np.intp]
+) -> NDArray[np.void]:
     """Make one block per paired record, then join neighbours into long runs."""
-    records_a, records_b = a.index[pairing.a], b.index[pairing.b]
+    records_a, records_b = a.index[of_a], b.index[of_b]
     blocks = np.zeros(len(records_a), BLOCK_DTYPE)
-    blocks["a"], blocks["b"] = a.starts[pairing.a], b.starts[pairing.b]
+    blocks["a"], blocks["b"] = a.starts[of_a], b.starts[of_b]
     blocks["num_rows"] = records_a["num_rows"]
     blocks["equal"] = records_a["values"] == records_b["values"]
     return join_blocks(blocks[np.argsort(blocks["a"], kind="stable")])
@@ -161,15 +180,22 @@ def join_blocks(blocks: NDArray[np.void]) -> NDArray[np.void]:
     return joined
 
 
-def _slipped_blocks(a: RankTrace, b: RankTrace, slipped: Slipped) -> NDArray[np.void]:
-    rows_a, rows_b = _rows_of(a, slipped[0]), _rows_of(b, slipped[1])
-    calls = _calls(a, slipped[0]), _calls(b, slipped[1])
-    at_a, at_b = found = align(*calls)
+def _slipped_blocks(
+    a: RankTrace, b: RankTrace, of_a: NDArray[np.intp], of_b: NDArray[np.intp]
+) -> NDArray[np.void]:
+    """Align the rows of some records; the same callees that were only cut elsewhere stand as they are."""
+    rows_a, rows_b = _rows_of(a, of_a), _rows_of(b, of_b)
+    calls = _calls(a, of_a), _calls(b, of_b)
+    if np.array_equal(calls[0].callee, calls[1].callee):
+        at_a = at_b = np.arange(len(rows_a))
+        how, unsure = "site", np.zeros(len(rows_a), bool)
+    else:
+        at_a, at_b = found = align(*calls)
+        how, unsure = "aligned", ambiguous(*calls, found)
     pairs = np.zeros(len(at_a), BLOCK_DTYPE)
     pairs["a"] = np.where(at_a < 0, -1, rows_a[at_a] if len(rows_a) else -1)
     pairs["b"] = np.where(at_b < 0, -1, rows_b[at_b] if len(rows_b) else -1)
-    pairs["num_rows"], pairs["how"] = 1, HOW.index("aligned")
-    pairs["ambiguous"] = ambiguous(*calls, found)
+    pairs["num_rows"], pairs["how"], pairs["ambiguous"] = 1, HOW.index(how), unsure
     return join_blocks(pairs)
 
 
