@@ -80,5 +80,7 @@ def _num_reordered(rank: RankComparison) -> int:
     paired = rank.blocks[(rank.blocks["a"] >= 0) & (rank.blocks["b"] >= 0)]
     if not len(paired):
         return 0
-    latest = np.maximum.accumulate(paired["b"])
-    return int(paired["num_rows"][paired["b"] < latest].sum())
+    last = paired["b"] + paired["num_rows"] - 1
+    before = np.concatenate([[-1], np.maximum.accumulate(last)[:-1]])
+    overtaken = np.clip(before - paired["b"] + 1, 0, paired["num_rows"])
+    return int(overtaken.sum())

@@ -64,27 +64,32 @@ def tensors_of(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.
 
     Returns
     -------
-    `TENSOR_DTYPE` rows for every tensor that run a recorded; ``in_both`` says whether run b has it too.
+    `TENSOR_DTYPE` rows for every tensor that either run recorded; ``in_both`` says whether both have it.
     """
     rows_a, rows_b = rank.rows(positions)
     paired = (rows_a >= 0) & (rows_b >= 0)
     mine = _details(rank.a, rows_a[paired], positions[paired])
     theirs = _details(rank.b, rows_b[paired], positions[paired])
-    tensors = np.zeros(len(mine["key"]), TENSOR_DTYPE)
-    tensors["position"] = mine["key"] >> _KEY_SHIFT
-    for name in ("side", "index", "storage", "start", "stop"):
-        tensors[name] = mine[name]
-    at = np.searchsorted(theirs["key"], mine["key"])
-    found = at < len(theirs["key"])
-    found[found] = theirs["key"][at[found]] == mine["key"][found]
-    tensors["in_both"] = found
-    for name in ("storage", "start", "stop"):
-        tensors[f"{name}_b"][found] = theirs[name][at[found]]
-    for name in ("digest", "absmax", "total", "nans"):
-        tensors[f"{name}_a"] = mine[name]
-        tensors[f"{name}_b"][found] = theirs[name][at[found]]
-    tensors["has_stats"][found] = mine["has_stats"][found] & theirs["has_stats"][at[found]]
+    keys = np.union1d(mine["key"], theirs["key"])
+    tensors = np.zeros(len(keys), TENSOR_DTYPE)
+    tensors["position"] = keys >> _KEY_SHIFT
+    tensors["side"], tensors["index"] = keys >> 16 & 3, keys & 0xFFFF
+    here, there = np.isin(keys, mine["key"]), np.isin(keys, theirs["key"])
+    tensors["in_both"] = here & there
+    for chosen, details, suffix in ((here, mine, "_a"), (there, theirs, "_b")):
+        for name in ("digest", "absmax", "total", "nans"):
+            tensors[f"{name}{suffix}"][chosen] = details[name]
+        for name in ("storage", "start", "stop"):
+            tensors[name if suffix == "_a" else f"{name}_b"][chosen] = details[name]
+    tensors["has_stats"][here] = mine["has_stats"]
+    tensors["has_stats"] &= _spread(theirs["has_stats"], there)
     return tensors
+
+
+def _spread(values: NDArray[Any], chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    whole = np.zeros(len(chosen), np.uint8)
+    whole[chosen] = values
+    return whole
 
 
 def _details(
@@ -121,7 +126,7 @@ def _batch_details(
 
 
 def differing(tensors: NDArray[np.void], *sides: Side) -> NDArray[np.void]:
-    """Give the tensors on some sides that differ between the runs, or that only run a has.
+    """Give the tensors on some sides that differ between the runs, or that only one of them has.
 
     A recorded absmax that differs overrides equal digests, which a weak digest can have for other bits.
     """
