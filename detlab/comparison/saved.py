@@ -159,7 +159,8 @@ def _dense(values: NDArray[np.uint8], positions: NDArray[np.intp], size: int) ->
 
 
 def _digests(traces: Iterable[RankTrace]) -> list[str]:
-    return [xxh3_64_hexdigest(trace.index[["num_rows", "identity", "values"]].tobytes()) for trace in traces]
+    columns = ("num_rows", "identity", "values")
+    return [xxh3_64_hexdigest(b"".join(trace.index[name].tobytes() for name in columns)) for trace in traces]
 
 
 def _refuse_other_runs(document: Mapping[str, Any], ranks: list[RankComparison]) -> None:

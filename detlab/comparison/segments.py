@@ -90,8 +90,8 @@ class _Units:
         num_records = np.diff(np.append(starts, len(chosen)))
         identity = index["identity"][chosen[starts]].copy()
         for unit in np.flatnonzero(num_records > 1):
-            pieces = index[["identity", "num_rows"]][chosen[starts[unit]] :][: num_records[unit]]
-            identity[unit] = xxh3_64_intdigest(pieces.tobytes())
+            pieces = index[chosen[starts[unit]] :][: num_records[unit]]
+            identity[unit] = xxh3_64_intdigest(pieces["identity"].tobytes() + pieces["num_rows"].tobytes())
         return cls(key[starts], identity, chosen[starts], num_records)
 
     def records(self, units: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -83,6 +83,27 @@ def test_a_verdict_is_as_strong_as_the_weaker_of_the_two_runs():
     assert expect(*runs, "match", verdict="match").evidence is Evidence.STATISTIC
 
 
+def buckets(*numbers):
+    """A backward of which every part is followed by the reduction of a bucket."""
+    backward = {"phase": Phase.BACKWARD}
+    return [
+        call
+        for n in numbers
+        for call in (
+            mm(f"dy{n}", f"g{n}", f"layers.{n}", **backward),
+            Call("aten.div_.Tensor", "", [f"g{n}"], [f"mean {n}"], phase=Phase.GRAD_REDUCE),
+        )
+    ]
+
+
+@pytest.mark.parametrize("lost", range(6))
+def test_a_missing_part_of_a_phase_shifts_none_of_the_others(lost):
+    sites = ["match"] * 12
+    sites[2 * lost] = sites[2 * lost + 1] = "only_a"
+    one, other = buckets(*range(6)), buckets(*(n for n in range(6) if n != lost))
+    expect(one, other, " ".join(sites), ("structure", MM, (0,)), ("structure", "aten.div_.Tensor", (0,)))
+
+
 IN_LAYER = {"scope": "layers.1", "phase": Phase.FORWARD, "microbatch": 0}
 
 

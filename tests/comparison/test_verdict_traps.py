@@ -29,6 +29,7 @@ from tests.comparison.stories import (
 )
 
 ADAMW = "aten._fused_adamw_.default"
+INDEX_ADD = "aten.index_add.default"
 
 
 # A number that Python passes on
@@ -370,6 +371,17 @@ def test_calls_below_the_first_receiver_are_counted_as_untested():
     assert cmp.roots[0].untested_after == 5
 
 
+def test_data_that_differ_in_a_later_step_are_a_cause_of_their_own():
+    def run(word, ids):
+        read = Call("aten.embedding.default", "emb", ["e", ids], ["h" + ids], step=2, dtypes={ids: "int64"})
+        return [Call(INDEX_ADD, "moe", ["x"], [word]), read]
+
+    expect(
+        run("y", "i"), run("Y", "I"), "origin receiver",
+        ("kernel", INDEX_ADD, (0,)), ("data", "aten.embedding.default", (0,)),
+    )  # fmt: skip
+
+
 # Communication
 
 
@@ -601,6 +613,11 @@ def test_an_addition_that_flips_a_bit_on_one_rank_is_unknown_and_explained_by_ra
     assert "hardware" in explained
 
 
+def test_a_number_that_is_read_differently_from_an_equal_tensor_is_unknown_and_no_kernel():
+    runs = [[mm("x", "loss"), item("loss", number)] for number in (2.0, 2.5)]
+    expect(*runs, "match unknown", ("unknown", item("loss", 2.0).op, (0,)))
+
+
 def used_after_gather(word, *waited):
     places = dict.fromkeys(("p0", "p"), ("param", 0, 64))
     gather = collective(
@@ -814,6 +831,33 @@ def test_runs_whose_digests_are_all_of_different_kinds_are_refused():
         compare(one, other)
 
 
+@pytest.mark.parametrize("level", [Evidence.PARTIAL, Evidence.SCREEN])
+def test_inputs_that_look_equal_by_a_lesser_digest_are_not_called_equal_bits(level):
+    runs = [[Call(INDEX_ADD, "moe", ["h"], [word], evidence=level)] for word in "yY"]
+    cmp = expect(*runs, "origin", ("kernel", INDEX_ADD, (0,)))
+    assert cmp.roots[0].evidence == level.name.lower()
+    assert "equal bits" not in why(cmp)
+
+
+@pytest.mark.parametrize("level", [Evidence.PARTIAL, Evidence.SCREEN])
+def test_an_addition_with_inputs_of_a_lesser_digest_points_to_what_the_digest_missed(level):
+    runs = [[Call("aten.add.Tensor", "", ["h", "r"], [word], evidence=level)] for word in "yY"]
+    cmp = expect(*runs, "unknown", ("unknown", "aten.add.Tensor", (0,)))
+    assert "missed a difference" in why(cmp)
+
+
+@pytest.mark.parametrize("level", [Evidence.PRINTED, Evidence.STRUCTURE])
+def test_rounded_or_missing_values_never_make_an_origin(level):
+    runs = [[Call(INDEX_ADD, "moe", ["h"], [word], evidence=level)] for word in "yY"]
+    expect(*runs, "unknown", ("unknown", INDEX_ADD, (0,)))
+
+
+def test_an_origin_says_when_an_unknown_stands_before_it():
+    runs = [[Call(INDEX_ADD, "open", [None], [w]), Call(INDEX_ADD, "closed", ["x"], [w + "1"])] for w in "yY"]
+    cmp = expect(*runs, "unknown origin", ("unknown", INDEX_ADD, (0,)), ("kernel", INDEX_ADD, (0,)))
+    assert "unknown" in next(each.why for each in cmp.roots if each.finding_class == "kernel")
+
+
 # Numbers that are no numbers, and digests that say little
 
 
@@ -821,9 +865,6 @@ def with_stats(word, numbers, flags=0, **more):
     """A product, and a call whose output has statistics: absmax, sum, number of NaN and of Inf."""
     call = Call("aten.index_add.default", "moe", ["h"], [word], stats={word: numbers}, flags=flags, **more)
     return [mm("x", "h"), call]
-
-
-INDEX_ADD = "aten.index_add.default"
 
 
 def test_a_mask_of_minus_infinity_is_no_birth_of_a_nan():
