@@ -57,14 +57,14 @@ Where a trace lists no scalars, these calls are not closed. Ops of the ``_foreac
 
 DETERMINISTIC: Final = frozenset(
     """
-    abs abs_ add add_ addcdiv addcdiv_ addcmul addcmul_ bitwise_and bitwise_not bitwise_or cat ceil
-    clamp clamp_ clone copy_ cos div div_ eq exp expand fill_ floor ge gelu gt le lerp lerp_ log
-    logical_and logical_not lt masked_fill masked_fill_ maximum minimum mul mul_ ne neg ones_like pow
-    reciprocal relu relu_ rsqrt rsub sigmoid sign silu sin sqrt stack sub sub_ tanh threshold_backward
-    tril triu where zero_ zeros_like _to_copy
+    _local_scalar_dense _to_copy abs abs_ add add_ addcdiv addcdiv_ addcmul addcmul_ bitwise_and
+    bitwise_not bitwise_or cat ceil clamp clamp_ clone copy_ cos div div_ eq equal exp expand fill_
+    floor ge gelu gt is_nonzero item le lerp lerp_ log logical_and logical_not lt masked_fill
+    masked_fill_ maximum minimum mul mul_ ne neg ones_like pow reciprocal relu relu_ rsqrt rsub sigmoid
+    sign silu sin sqrt stack sub sub_ tanh threshold_backward tril triu where zero_ zeros_like
     """.split()
 )
-"""Elementwise ops and copies: each output element depends on one place of each input, in one way."""
+"""Elementwise ops, copies and host reads: each result depends on one place of each input, in one way."""
 
 CONSTANTS: Final = frozenset(
     """

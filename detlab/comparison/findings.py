@@ -170,10 +170,17 @@ def _finding(
         chance=chance,
         matched_before=max(0, position - num_before - _num_unproven(rank, position)),
         untested_after=int((after == Verdict.RECEIVER).sum()),
-        why="; ".join([why, *notes_on(rank, position, first.reason)]),
+        why="; ".join([why, *notes_on(rank, position, first.reason), *_before(rank, position)]),
         next="",
     )
     return replace(draft, next=next_step(draft, sites[0], captures))
+
+
+def _before(rank: RankComparison, position: int) -> list[str]:
+    """Say so where an unknown stands before an origin on its rank."""
+    unknown = rank.counted(Verdict.UNKNOWN)
+    stands = rank.verdicts[position] == Verdict.ORIGIN and (unknown < position).any()
+    return [f"an unknown stands before it on rank {rank.rank}"] if stands else []
 
 
 def _num_unproven(rank: RankComparison, position: int) -> int:
@@ -224,14 +231,17 @@ _ADVICE: Final = {
 def next_step(finding: Finding, site: Site, captures: Mapping[str, Path]) -> str:
     """Name the cheapest experiment that would decide, ready to paste."""
     captured = next((captures[text] for text in finding.sites if text in captures), None)
-    ranks, step = ",".join(map(str, finding.ranks[:4])), site.step
+    where = f'ranks="{",".join(map(str, finding.ranks[:4]))}"'
+    if site.step >= 0:
+        where = f'steps="{site.step}", {where}'
     if captured:
         return f"detlab replay {captured}"
     advice = _ADVICE.get(finding.finding_class)
     if advice:
         return advice
     if finding.finding_class == "kernel":
-        return f'capture the call: detlab.Recorder(…, steps="{step}", ranks="{ranks}", capture=["{site}"])'
+        return f'capture the call: detlab.Recorder(…, {where}, capture=["{site}"])'
     if finding.evidence == "none":
-        return f'record the inputs too: detlab.Recorder(…, steps="{step}", ranks="{ranks}", inputs=True)'
-    return f"widen the window: record from step {max(step - 1, 0)} or from the loading of the checkpoint"
+        return f"record the inputs too: detlab.Recorder(…, {where}, inputs=True)"
+    earlier = f"step {site.step - 1}" if site.step > 1 else "the loading of the checkpoint"
+    return f"widen the window: record from {earlier}"

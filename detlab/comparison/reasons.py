@@ -18,6 +18,11 @@ REASONS: Final = {
         "every recorded input of the call (tensors, scalars, generator) has equal bits in both runs, and its "
         "output has not",
     ),
+    "kernel_seen": Reason(
+        "kernel",
+        "the inputs of the call have equal digests in both runs, as far as these see, and its output has "
+        "not: a digest of a sample or a screen can miss a difference",
+    ),
     "first_visible": Reason(
         "kernel",
         "first visible here: its inputs have equal digests, but a digest of some of them cannot see every "

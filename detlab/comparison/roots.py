@@ -80,26 +80,28 @@ class _Search:
 
     def _origins(self) -> dict[int, str]:
         origins = self.rank.counted(Verdict.ORIGIN)
-        facts = self.rank.events(origins, ("kind", "flags", "n_in", "phase"))
-        columns = (column.tolist() for column in facts.values())
+        facts = self.rank.events(origins, ("kind", "flags", "n_in", "phase", "evidence"))
+        columns = {name: column.tolist() for name, column in facts.items()}
         found = {}
-        for position, kind, flags, n_in, phase in zip(origins.tolist(), *columns, strict=True):
-            reason = self._origin(position, kind, flags, n_in, phase)
+        for at, position in enumerate(origins.tolist()):
+            reason = self._origin(position, {name: column[at] for name, column in columns.items()})
             if reason:
                 found[position] = reason
         return found
 
-    def _origin(self, position: int, kind: int, flags: int, n_in: int, phase: int) -> str:
+    def _origin(self, position: int, event: Mapping[str, int]) -> str:
         """Give the reason of an origin; empty when a weak input explains it."""
         if position in self.of_group:
             return self.of_group[position].reason
-        if kind == Kind.STATE or phase == Phase.STATE:
+        if event["kind"] == Kind.STATE or event["phase"] == Phase.STATE:
             return "state"
-        if flags & Flag.SEEDED:
+        if event["flags"] & Flag.SEEDED:
             return "seeded"
-        if flags & Flag.WEAK_INPUT:
+        if event["flags"] & Flag.WEAK_INPUT:
             return self._weak(position, "first_visible")
-        return "kernel" if n_in else "no_inputs"
+        if not event["n_in"]:
+            return "no_inputs"
+        return "kernel" if event["evidence"] >> 4 == Evidence.EXACT else "kernel_seen"
 
     def _weak(self, position: int, otherwise: str) -> str:
         """Judge by the calls that made the weak inputs: divergent themselves, random, or neither."""
@@ -176,7 +178,7 @@ class _Search:
         if facts["flags"] & Flag.OPEN_INPUTS:
             return "open_scalar" if takes_host_scalar(facts["op"]) else "open"
         if is_deterministic(facts["op"]) or is_constant(facts["op"]):
-            weak = facts["flags"] & Flag.WEAK_INPUT
+            weak = facts["flags"] & Flag.WEAK_INPUT or facts["evidence"] >> 4 < Evidence.EXACT
             return self._weak(position, "weak_contradiction") if weak else "contradiction"
         return "ambiguous"
 

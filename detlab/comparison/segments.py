@@ -66,14 +66,15 @@ class _Units:
     ----------
     key
         Step, microbatch and phase of each segment.
-    identity
-        Digest of its callees, in order, and of where it was cut.
+    identity, values
+        Digests of its callees, in order, and of its values; of where it was cut, too.
     first, num_records
         Its first index record, and how many it has.
     """
 
     key: NDArray[np.void]
     identity: NDArray[np.uint64]
+    values: NDArray[np.uint64]
     first: NDArray[np.intp]
     num_records: NDArray[np.intp]
 
@@ -88,11 +89,12 @@ class _Units:
         begins[1:] = (key[1:] != key[:-1]) | (np.diff(chosen) != 1)
         starts = np.flatnonzero(begins)
         num_records = np.diff(np.append(starts, len(chosen)))
-        identity = index["identity"][chosen[starts]].copy()
+        digests = {name: index[name][chosen[starts]].copy() for name in ("identity", "values")}
         for unit in np.flatnonzero(num_records > 1):
             pieces = index[chosen[starts[unit]] :][: num_records[unit]]
-            identity[unit] = xxh3_64_intdigest(pieces["identity"].tobytes() + pieces["num_rows"].tobytes())
-        return cls(key[starts], identity, chosen[starts], num_records)
+            for name, column in digests.items():
+                column[unit] = xxh3_64_intdigest(pieces[name].tobytes() + pieces["num_rows"].tobytes())
+        return cls(key[starts], **digests, first=chosen[starts], num_records=num_records)
 
     def records(self, units: NDArray[np.intp]) -> NDArray[np.intp]:
         """Give the index records of some segments."""
@@ -127,17 +129,23 @@ def _pair(a: _Units, b: _Units) -> tuple[NDArray[np.intp], NDArray[np.intp], lis
 
 
 def _pair_by_key(a: _Units, b: _Units) -> tuple[NDArray[np.intp], NDArray[np.intp], list[Slipped]]:
-    """Pair the segments of each key from both ends inwards; what is left in the middle slipped."""
+    """Pair the segments of each key from both ends inwards; what is left in the middle slipped.
+
+    Segments of one key can all list the same callees, such as one for each bucket. Where one run has fewer
+    of them, only those that are equal in their values too are paired as wholes.
+    """
     of_a, of_b = a.by_key(np.arange(len(a))), b.by_key(np.arange(len(b)))
     empty = np.empty(0, np.intp)
     paired_a, paired_b, slipped = [empty], [empty], []
     for key in of_a | of_b:
         mine, theirs = of_a.get(key, empty), of_b.get(key, empty)
         short = min(len(mine), len(theirs))
-        head = _num_equal(a.identity[mine[:short]] == b.identity[theirs[:short]])
+        alike = "identity" if len(mine) == len(theirs) else "values"
+        of_mine, of_theirs = getattr(a, alike), getattr(b, alike)
+        head = _num_equal(of_mine[mine[:short]] == of_theirs[theirs[:short]])
         rest = short - head
         ends_a, ends_b = mine[len(mine) - rest :], theirs[len(theirs) - rest :]
-        tail = _num_equal((a.identity[ends_a] == b.identity[ends_b])[::-1])
+        tail = _num_equal((of_mine[ends_a] == of_theirs[ends_b])[::-1])
         paired_a += [mine[:head], ends_a[rest - tail :]]
         paired_b += [theirs[:head], ends_b[rest - tail :]]
         middle = mine[head : len(mine) - tail], theirs[head : len(theirs) - tail]

@@ -156,6 +156,7 @@ def judge(a: Columns, b: Columns, facts: MetaFacts) -> tuple[NDArray[np.uint8], 
     outputs, soft = _state(a["out_digest"], b["out_digest"], a["evidence"] & 15, b["evidence"] & 15)
     verdicts = SITE_RULE[inputs, outputs]
     verdicts[soft] = Verdict.UNKNOWN
+    verdicts[(verdicts == Verdict.ORIGIN) & _unproven(a, b)] = Verdict.UNKNOWN
     other_outputs = facts.outputs[0][a["meta"]] != facts.outputs[1][b["meta"]]
     verdicts[other_outputs & (inputs != _EQUAL)] = Verdict.CHANGED
     open_call = (flags & np.uint16(Flag.OPEN_INPUTS | Flag.VIEW)) != 0
@@ -177,3 +178,10 @@ def _state(
     soft = (level == Evidence.STATISTIC) & (a != b)
     known = (level != 0) & ~soft
     return np.where(known, np.where(a == b, _EQUAL, _DIFFER), _NONE), soft
+
+
+def _unproven(a: Columns, b: Columns) -> NDArray[np.bool_]:
+    """Say where the inputs are equal in nothing that proves it: statistics, printed numbers, shapes."""
+    level = np.minimum(a["evidence"] >> 4, b["evidence"] >> 4)
+    found: NDArray[np.bool_] = (level != 0) & (level <= Evidence.STATISTIC)
+    return found
