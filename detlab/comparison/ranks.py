@@ -150,10 +150,11 @@ class RankComparison:
         steps = trace.index["step"]
         records = np.flatnonzero((steps >= first_step) & (steps <= last_step))
         rows = np.concatenate([trace.starts[records], trace.starts[records + 1] - 1])
-        covered = rows[rows < self._end_row(in_b=in_b)]  # a file can end before the other one's
+        covered = rows[rows < self.end_row(in_b=in_b)]  # a file can end before the other one's
         return self.positions_of(covered, in_b=in_b) if len(covered) else covered
 
-    def _end_row(self, *, in_b: bool) -> int:
+    def end_row(self, *, in_b: bool = False) -> int:
+        """Give the row after the last compared one of a run."""
         name = "b" if in_b else "a"
         present = self.blocks[self.blocks[name] >= 0]
         return int((present[name] + present["num_rows"]).max(initial=0))

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from detlab.comparison.communication import GroupJudge
+from detlab.comparison.discriminate import discriminate
 from detlab.comparison.findings import Finding
 from detlab.comparison.ignored import ignored
 from detlab.comparison.overrides import Pairs
@@ -246,6 +247,29 @@ class Comparison:
         """
         found = self._rank(rank)
         return trace_path(self.ranks, self.judge, found, position_of(found, Site.parse(site)))
+
+    def discriminate(self, finding: int) -> pl.DataFrame:
+        """Ask the trace itself which axis separates the divergent calls of a finding's op from clean ones.
+
+        Parameters
+        ----------
+        finding
+            Row number in `findings`.
+
+        Returns
+        -------
+        One row per axis and value, axes as they come: ``axis`` (dtypes, layout, shapes, size, phase, and
+        what was chosen at run time), ``value``, ``divergent`` and ``clean`` (calls with equal inputs whose
+        output differs or not; a call with differing inputs is untested and not counted), ``separates``
+        (no value has both), ``chance`` (how often chance separates as well; null where nothing is
+        separated), ``says`` (the axis in one sentence, or what ruled it out).
+
+        Raises
+        ------
+        IndexError
+            There is no such finding.
+        """
+        return discriminate(self.ranks, self.steps, self.roots[finding])
 
     def _rank(self, number: int) -> RankComparison:
         found = next((each for each in self.ranks if each.rank == number), None)

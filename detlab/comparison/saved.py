@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterable, Mapping
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -114,7 +115,7 @@ def _run(source: Run | str | PathLike[str]) -> Run:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         document = json.loads(arrays.pop(_DOCUMENT).tobytes())
         if document["format"] != FORMAT:
