@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from detlab import samples, testing, views
-    from detlab.capture import Capture, load_capture
+    from detlab.captures import Capture, load_capture
     from detlab.comparison import Comparison, check_replicas, compare, compare_many, load_comparison
     from detlab.errors import DetlabError
     from detlab.kernel import ReplayReport, replay
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 _HOME: Final = {
-    "Capture": "capture",
+    "Capture": "captures",
     "Comparison": "comparison",
     "DetlabError": "errors",
     "Recorder": "record",
@@ -55,7 +55,7 @@ _HOME: Final = {
     "check_replicas": "comparison",
     "compare": "comparison",
     "compare_many": "comparison",
-    "load_capture": "capture",
+    "load_capture": "captures",
     "load_comparison": "comparison",
     "load_run": "readers",
     "replay": "kernel",

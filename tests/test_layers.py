@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "detlab"
 
 LAYER = {
     "errors": 0, "schema": 0,
-    "ops": 1, "digest": 1, "store": 1, "run": 1, "capture": 1,
+    "ops": 1, "digest": 1, "store": 1, "run": 1, "captures": 1,
     "readers": 2, "record": 2,
     "comparison": 3, "kernel": 3,
     "checks": 4,
@@ -22,7 +22,7 @@ STRANGERS = [("comparison", "kernel"), ("kernel", "comparison"), ("readers", "re
 
 ALLOWED = {
     "errors": set(), "schema": {"numpy"},
-    "ops": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(), "capture": set(),
+    "ops": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(), "captures": set(),
     "readers": {"numpy", "polars", "pyarrow"},
     "record": {"numpy", "torch", "xxhash", "megatron"},
     "comparison": {"numpy", "polars", "pyarrow", "xxhash"}, "kernel": {"numpy", "torch"},
@@ -30,7 +30,7 @@ ALLOWED = {
     "cli": set(), "samples": set(),
     "testing": {"numpy", "polars", "xxhash"}, "__init__": set(), "__main__": set(),
 }  # fmt: skip
-INSIDE_FUNCTIONS = {"digest": {"torch"}, "capture": {"torch"}}
+INSIDE_FUNCTIONS = {"digest": {"torch"}, "captures": {"torch"}}
 
 
 def part_of(path):

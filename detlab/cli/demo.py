@@ -20,7 +20,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the main job; exit with 0 when it shows what is true of the shipped runs."""
-    from detlab import capture, comparison, kernel, samples, views
+    from detlab import captures, comparison, kernel, samples, views
 
     pair = samples.sample_path("race")
     print(f"1. Compare two real runs of one recipe, {pair / 'a'} and {pair / 'b'}\n")
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     print(cmp)
 
     print(f"\n2. Replay the captured call here: the same bits in, {args.trials} times, with 4 threads\n")
-    saved = capture.load_capture(cmp.a.captures[0])
+    saved = captures.load_capture(cmp.a.captures[0])
     raced = kernel.replay(saved, trials=args.trials, threads=4)
     print(raced)
     print("\n   … and with one thread, where nothing can race\n")

@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay; exit with 0 when no result differed, 1 when some did, 2 when the trials prove nothing."""
-    from detlab.capture import load_capture
+    from detlab.captures import load_capture
     from detlab.cli import print_json
     from detlab.kernel import replay
 

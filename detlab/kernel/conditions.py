@@ -10,8 +10,8 @@ from typing import Final
 
 import torch
 
-from detlab.capture import Capture
-from detlab.capture.state import torch_state
+from detlab.captures import Capture
+from detlab.captures.state import torch_state
 from detlab.errors import CaptureError, InputError
 
 _REACHES_AN_OP: Final = re.compile(r"torch|cuda|CUBLAS_\w+|(OMP|MKL)_(?!NUM_THREADS)\w+")

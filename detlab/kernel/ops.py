@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from detlab.capture import Capture
+from detlab.captures import Capture
 from detlab.errors import CaptureError
 
 NAMESPACES: Final = frozenset({"aten"})

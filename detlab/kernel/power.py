@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from detlab.capture import Capture
+from detlab.captures import Capture
 from detlab.kernel.restore import RestoredCall
 
 _ADDS_UP: Final = re.compile(

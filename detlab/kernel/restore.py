@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import torch
 
-from detlab.capture import Capture
-from detlab.capture.save import tensor_digests
-from detlab.capture.saver import blob_path, num_bytes_spanned
-from detlab.capture.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value, leaves
+from detlab.captures import Capture
+from detlab.captures.save import tensor_digests
+from detlab.captures.saver import blob_path, num_bytes_spanned
+from detlab.captures.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value, leaves
 from detlab.digest import tensor_digest
 from detlab.errors import CaptureError
 from detlab.kernel.ops import writes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import torch
 
-from detlab.capture import Capture
+from detlab.captures import Capture
 from detlab.errors import InputError
 from detlab.kernel.conditions import Condition, changes_since_training, condition_for
 from detlab.kernel.differences import OutputResult, OutputWatch

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from detlab.capture import PendingCapture, save_capture
+from detlab.captures import PendingCapture, save_capture
 from detlab.errors import CaptureError
 from detlab.record.events import Call, EventLog
 

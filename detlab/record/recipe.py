@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Final
 
-from detlab.capture.state import torch_state
+from detlab.captures.state import torch_state
 
 _ENV_PREFIXES: Final = (
     "CUDA_",

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import torch
 
-from detlab.capture import save_capture
+from detlab.captures import save_capture
 from detlab.cli import main
 
 SCHEMA = json.loads(files("detlab").joinpath("schemas/replay.json").read_text("utf-8"))

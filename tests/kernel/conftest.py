@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from detlab.capture import Capture, load_capture, save_capture
-from detlab.capture.values import leaves
+from detlab.captures import Capture, load_capture, save_capture
+from detlab.captures.values import leaves
 
 SITE = "1/0/backward/embedding/aten.index_put_.default#0"
 

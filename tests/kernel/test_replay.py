@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import torch
 
-from detlab.capture import Capture
+from detlab.captures import Capture
 from detlab.kernel import ReplayClass, ReplayReport, replay
 from detlab.kernel.ops import gives_fresh_memory
 

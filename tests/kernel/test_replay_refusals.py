@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from detlab.capture import Capture
+from detlab.captures import Capture
 from detlab.errors import CaptureError, InputError
 from detlab.kernel import replay
 

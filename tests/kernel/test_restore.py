@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detlab.capture import Capture, load_capture, save_capture
+from detlab.captures import Capture, load_capture, save_capture
 from detlab.kernel import ReplayClass, replay
 from detlab.kernel.ops import find_op
 from detlab.kernel.restore import RestoredCall
@@ -163,7 +163,7 @@ def test_fresh_process_gives_again_what_training_saw(captured: Callable[..., Cap
     folders = [str(captured(func, *args, **kwargs).path) for func, args, kwargs in calls]
     code = (
         "import json, sys\n"
-        "from detlab.capture import load_capture\n"
+        "from detlab.captures import load_capture\n"
         "from detlab.kernel import replay\n"
         "reports = [replay(load_capture(folder), trials=2) for folder in sys.argv[1:]]\n"
         "print(json.dumps([report.traced_output_seen for report in reports]))\n"

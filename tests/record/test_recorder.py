@@ -9,7 +9,7 @@ from torch import nn
 from torch._C._distributed_c10d import ProcessGroup, Work
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from detlab.capture import load_capture
+from detlab.captures import load_capture
 from detlab.errors import RecordingError
 from detlab.record import Recorder
 from detlab.store import open_rank, read_manifest, read_metric_logs

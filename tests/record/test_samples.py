@@ -1,6 +1,6 @@
 """The shipped samples show what their READMEs say."""
 
-from detlab.capture import load_capture
+from detlab.captures import load_capture
 from tests.megatron_cpu.record_samples import SAMPLES, SITE, check_clean, check_race, first_differences
 
 

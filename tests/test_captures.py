@@ -17,8 +17,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.capture import Capture, find_capture, load_capture, save_capture
-from detlab.capture.values import GeneratorSpec, TensorSpec, TorchName, decode, encode
+from detlab.captures import Capture, find_capture, load_capture, save_capture
+from detlab.captures.values import GeneratorSpec, TensorSpec, TorchName, decode, encode
 from detlab.digest import scalar_text, tensor_digest
 from detlab.errors import CaptureError
 
@@ -81,7 +81,7 @@ def test_summary_fits_one_screen(tmp_path: Path) -> None:
 def test_loading_needs_no_torch(tmp_path: Path) -> None:
     capture_add(tmp_path)
     code = (
-        "import sys; from detlab.capture import load_capture; "
+        "import sys; from detlab.captures import load_capture; "
         "load_capture(sys.argv[1]); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
@@ -228,7 +228,7 @@ def set_tensor(**fields: object) -> Callable[[Any], object]:
 
 
 BROKEN: dict[str, tuple[Callable[[Any], object], str]] = {
-    "other version": (lambda c: c.update(schema="detlab.capture/9"), "detlab.capture/9"),
+    "other version": (lambda c: c.update(schema="detlab.captures/9"), "detlab.captures/9"),
     "unknown field": (lambda c: c.update(module="os"), "unknown field 'module'"),
     "missing field": (lambda c: c.pop("rank"), "lacks field 'rank'"),
     "field of another type": (lambda c: c.update(rank=True), "rank is of type bool, not int"),
@@ -263,7 +263,7 @@ def test_broken_content_is_refused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"schema": "detlab.capture/1", "schema": 1}', "{", '{"rank": NaN}', "[" * 100_000, "\udcff"],
+    ["", "[]", '{"schema": "detlab.captures/1", "schema": 1}', "{", '{"rank": NaN}', "[" * 100_000, "\udcff"],
     ids=["empty", "list", "twice", "cut", "NaN", "deep", "not UTF-8"],
 )
 def test_text_that_is_no_capture_is_refused(text: str, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from detlab.capture.state import STATE_FIELDS
-from detlab.capture.values import (
+from detlab.captures.state import STATE_FIELDS
+from detlab.captures.values import (
     EDITED_HINT,
     GeneratorSpec,
     StorageSpec,
@@ -29,7 +29,7 @@ from detlab.errors import CaptureError
 Row = TypeVar("Row")
 
 CAPTURE_JSON: Final = "capture.json"
-FORMAT: Final = "detlab.capture/1"
+FORMAT: Final = "detlab.captures/1"
 OP_NAME: Final = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
 """``namespace.name.overload``, the only form of an op's name."""
 
@@ -55,7 +55,7 @@ class Capture:
     output_digests
         One per output and then per mutated argument, as training saw them; empty when not known.
     state
-        Threads, flags, versions and environment, see `detlab.capture.state`.
+        Threads, flags, versions and environment, see `detlab.captures.state`.
     path
         The folder that holds it.
     """

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Final
 
-from detlab.capture.call import CAPTURE_JSON, Capture
-from detlab.capture.saver import blob_path
-from detlab.capture.values import EDITED_HINT, StorageSpec
+from detlab.captures.call import CAPTURE_JSON, Capture
+from detlab.captures.saver import blob_path
+from detlab.captures.values import EDITED_HINT, StorageSpec
 from detlab.errors import CaptureError
 from detlab.store.layout import CAPTURES
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from detlab.capture.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value
+from detlab.captures.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value
 from detlab.errors import CaptureError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detlab.capture.call import CAPTURE_JSON, Capture, main_device
-from detlab.capture.saver import Saver
-from detlab.capture.state import torch_state
-from detlab.capture.values import leaves
+from detlab.captures.call import CAPTURE_JSON, Capture, main_device
+from detlab.captures.saver import Saver
+from detlab.captures.state import torch_state
+from detlab.captures.values import leaves
 from detlab.digest import tensor_digest
 from detlab.errors import CaptureError
 from detlab.store.layout import write_json
