@@ -263,7 +263,7 @@ def test_broken_content_is_refused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"schema": "detlab.captures/1", "schema": 1}', "{", '{"rank": NaN}', "[" * 100_000, "\udcff"],
+    ["", "[]", '{"schema": "detlab.capture/1", "schema": 1}', "{", '{"rank": NaN}', "[" * 100_000, "\udcff"],
     ids=["empty", "list", "twice", "cut", "NaN", "deep", "not UTF-8"],
 )
 def test_text_that_is_no_capture_is_refused(text: str, tmp_path: Path) -> None:

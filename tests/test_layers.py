@@ -22,7 +22,8 @@ STRANGERS = [("comparison", "kernel"), ("kernel", "comparison"), ("readers", "re
 
 ALLOWED = {
     "errors": set(), "schema": {"numpy"},
-    "ops": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(), "captures": set(),
+    "ops": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(),
+    "captures": set(),
     "readers": {"numpy", "polars", "pyarrow"},
     "record": {"numpy", "torch", "xxhash", "megatron"},
     "comparison": {"numpy", "polars", "pyarrow", "xxhash"}, "kernel": {"numpy", "torch"},

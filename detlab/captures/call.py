@@ -29,7 +29,7 @@ from detlab.errors import CaptureError
 Row = TypeVar("Row")
 
 CAPTURE_JSON: Final = "capture.json"
-FORMAT: Final = "detlab.captures/1"
+FORMAT: Final = "detlab.capture/1"
 OP_NAME: Final = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
 """``namespace.name.overload``, the only form of an op's name."""
 

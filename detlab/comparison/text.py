@@ -38,7 +38,14 @@ def summary(cmp: Comparison) -> str:
     lines += [f"set aside: {item['count']:,} {item['kind']} ({item['why']})" for item in cmp.ignored]
     lines += [f"problem: {where}: {what}" for where, what in cmp.problems]
     lines += [f"note: {note}" for note in cmp.notes]
-    return "\n".join(fill(line, _WIDTH, subsequent_indent="    ") for line in lines)
+    return "\n".join(map(_wrapped, lines))
+
+
+def _wrapped(line: str) -> str:
+    """Wrap a line of prose; what is to be pasted stays on one line."""
+    if line.startswith("  next:"):
+        return line
+    return fill(line, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def headline(cmp: Comparison) -> str:

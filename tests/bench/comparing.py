@@ -112,7 +112,8 @@ def json_lines(rows: np.ndarray) -> list[str]:
         json.dumps(
             {
                 "step": int(row["step"]), "microbatch": int(row["microbatch"]), "name": names[row["callee"]],
-                "call": int(row["call"]), "in": [f"{row['in_digest']:016x}"], "out": [f"{row['out_digest']:016x}"],
+                "call": int(row["call"]),
+                "in": [f"{row['in_digest']:016x}"], "out": [f"{row['out_digest']:016x}"],
             }
         )
         for row in rows
