@@ -344,17 +344,19 @@ def test_another_configuration_explains_a_kernel_and_is_no_divergence_by_itself(
     assert large in why(cmp)
 
 
-def test_a_product_that_differs_for_one_class_of_shapes_only():
-    """Other products of that class and all of other classes match."""
-
-    def run(word):
+def test_a_product_that_differs_for_one_class_of_shapes_only_says_which():
+    def run(*words):
         narrow, wide = {"shape": (4, 4096)}, {"shape": (4096, 4096)}
         return [
             *(mm(f"x{n}", f"y{n}", f"layers.{n}.linear_fc1", **wide) for n in range(6)),
-            mm("x", word, "layers.0.linear_fc2", **narrow),
+            *(mm(f"x{n}", word, f"layers.{n}.linear_fc2", **narrow) for n, word in enumerate(words)),
         ]
 
-    expect(run("y"), run("Y"), "match " * 6 + "origin", ("kernel", MM, (0,)))
+    cmp = expect(run("y", "z"), run("Y", "Z"), "match " * 6 + "origin origin", ("kernel", MM, (0,)))
+    table = cmp.discriminate(finding=0).filter("separates")
+    assert set(table["axis"]) == {"shapes", "size"}
+    counts = table.filter(axis="shapes").select("value", "divergent", "clean").rows()
+    assert counts == [("[4, 4096] [4, 4096]", 2, 0), ("[4096, 4096] [4096, 4096]", 0, 6)]
 
 
 def grouped(buffer, result, stats):

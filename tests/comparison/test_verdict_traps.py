@@ -371,17 +371,6 @@ def test_calls_below_the_first_receiver_are_counted_as_untested():
     assert cmp.roots[0].untested_after == 5
 
 
-def test_data_that_differ_in_a_later_step_are_a_cause_of_their_own():
-    def run(word, ids):
-        read = Call("aten.embedding.default", "emb", ["e", ids], ["h" + ids], step=2, dtypes={ids: "int64"})
-        return [Call(INDEX_ADD, "moe", ["x"], [word]), read]
-
-    expect(
-        run("y", "i"), run("Y", "I"), "origin receiver",
-        ("kernel", INDEX_ADD, (0,)), ("data", "aten.embedding.default", (0,)),
-    )  # fmt: skip
-
-
 # Communication
 
 
