@@ -86,8 +86,8 @@ def test_a_module_imports_downwards_only(path):
     [
         ("readers/native.py", "import torch"),
         ("readers/native.py", "import detlab.comparison"),
-        ("comparison/compare.py", "from detlab.kernel import replay"),
-        ("comparison/compare.py", "from detlab import testing"),
+        ("comparison/pairwise.py", "from detlab.kernel import replay"),
+        ("comparison/pairwise.py", "from detlab import testing"),
         ("record/recorder.py", "from megatron import core"),
         ("digest.py", "import torch"),
         ("views/heatmap.py", "import ipywidgets"),

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the report and print its path; exit with 0 when it is written, whatever it says."""
     from detlab.cli import print_json
     from detlab.comparison import compare
-    from detlab.views.report import report
+    from detlab.views.document import report
 
     cmp = compare(args.a, args.b)
     written = report(cmp, args.output)

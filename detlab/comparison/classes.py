@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from detlab.comparison.compare import compare
+from detlab.comparison.pairwise import compare
 from detlab.comparison.result import Comparison
 from detlab.errors import NotComparable
 from detlab.run import Run

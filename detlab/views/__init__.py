@@ -4,7 +4,7 @@ Nothing here loads plotly before a figure is asked for; the report never does.
 """
 
 from detlab.views.curves import curves, divergence_by_step
+from detlab.views.document import report
 from detlab.views.heatmap import heatmap
-from detlab.views.report import report
 
 __all__ = ["curves", "divergence_by_step", "heatmap", "report"]

@@ -14,9 +14,9 @@ from detlab.errors import InputError
 from detlab.schema import Verdict
 from detlab.testing import make_run
 from detlab.views import report
+from detlab.views.document import report_html
 from detlab.views.png import png
 from detlab.views.pooling import ORIGIN
-from detlab.views.report import report_html
 from tests.views.stories import (
     one_in_a_million,
     one_origin,

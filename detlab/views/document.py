@@ -53,7 +53,7 @@ def report(cmp: Comparison, path: str | PathLike[str]) -> Path:
 
 def report_html(cmp: Comparison) -> str:
     """Give the text of the report."""
-    template = Template(files("detlab.views").joinpath("report.html").read_text("utf-8"))
+    template = Template(files("detlab.views").joinpath("document.html").read_text("utf-8"))
     sections = [(name, title, write(cmp)) for name, title, write in SECTIONS]
     shown = [section for section in sections if section[2]]
     return template.substitute(
