@@ -1,7 +1,8 @@
 """The code on the pages runs and gives what stands below it, and the page of verdicts names every noun.
 
 A block marked ``python`` and nothing more is run, in one namespace a page. Where a ``text`` block
-follows, that is the value of its last expression. A block marked ``toml title="name"`` is a file in the working directory.
+follows, that is the value of its last expression. A block marked ``toml title="name"`` is a file in the
+working directory.
 """
 
 import ast
