@@ -3,10 +3,8 @@
 import polars as pl
 
 from detlab import compare
-from detlab.schema import Flag, Kind, Phase
+from detlab.schema import Kind, Phase
 from detlab.testing import Call, make_run
-
-WEAK = {"flags": Flag.WEAK_INPUT | Flag.WEAK_OUTPUT}
 
 
 def expect(a, b, sites, *findings, verdict="diverged", ignored=None, reordered=0, recomputed=0):
@@ -69,6 +67,9 @@ def site(scope, op, step=1, microbatch=0, phase="forward", call=0):
 
 
 MM = "aten.mm.default"
+ADAMW = "aten._fused_adamw_.default"
+DROPOUT = "aten.native_dropout.default"
+INDEX_ADD = "aten.index_add.default"
 ADD = "aten.add_.Tensor"
 MUL = "aten.mul_.Tensor"
 NORM = "aten.linalg_vector_norm.default"

@@ -13,7 +13,14 @@ from detlab.errors import NotComparable, TraceError
 from detlab.schema import Flag, Phase, Verdict
 from detlab.store import NameTables, memory_trace
 from detlab.testing import Call, make_rows, make_run, save_run
-from tests.comparison.stories import ALL_REDUCE, MM, collective, item, mm
+from tests.comparison.stories import (
+    ALL_REDUCE,
+    INDEX_ADD,
+    MM,
+    collective,
+    item,
+    mm,
+)
 
 FLAGS = [
     0,
@@ -160,9 +167,6 @@ def one_rank(calls):
 
 
 # The overall verdict
-
-
-INDEX_ADD = "aten.index_add.default"
 
 
 def judged(one, other=None):
