@@ -159,6 +159,8 @@ INDEX_DTYPE: Final = np.dtype(
         ("end", "<u8"),  # byte offset just after the batch
         ("identity", "<u8"),  # xxh3-64 over the callees, in order
         ("values", "<u8"),  # xxh3-64 over digests, meta, evidence and flags, in order
+        ("batch_rows", "<u4"),  # rows of the whole batch
+        ("check", "<u8"),  # mix of all the columns before it: a damaged record is not believed
     ]
 )
 """One segment, or one piece of a segment that is larger than a batch.

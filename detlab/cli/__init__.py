@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
@@ -39,6 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         return 0
+    except OSError as error:
+        print(f"detlab {args.command}: {error}", file=sys.stderr)
+        return 2
+    except Exception:  # our own mistake: 1 would say that something was found
+        traceback.print_exc()
+        return 2
 
 
 def print_json(content: object) -> None:

@@ -12,14 +12,19 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = subparsers.add_parser("compare", help="where, on which ranks and why do two runs differ?")
+    add_options(parser)
+    parser.add_argument("--save", metavar="FILE", help="keep the comparison, to open it again later")
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    parser.set_defaults(run=run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the two runs and how they are compared."""
     parser.add_argument("a", metavar="A", help="a run: the folder that a recorder wrote into")
     parser.add_argument("b", metavar="B", help="the run to compare it with")
     parser.add_argument("--verify", action="store_true", help="read every event, also of equal segments")
     parser.add_argument("--pairs", metavar="FILE", help="TOML: names of B that A has other names for")
     parser.add_argument("--accept", metavar="FILE", help="TOML: known differences, each with a reason")
-    parser.add_argument("--save", metavar="FILE", help="keep the comparison, to open it again later")
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from detlab.cli.compare import add_options
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command."""
     parser = subparsers.add_parser("report", help="compare two runs and write one HTML file")
-    parser.add_argument("a", metavar="A", help="a run: the folder that a recorder wrote into")
-    parser.add_argument("b", metavar="B", help="the run to compare it with")
     parser.add_argument(
         "-o", "--output", default="report.html", metavar="FILE", help="where to write (default: report.html)"
     )
     parser.add_argument("--json", action="store_true", help="print the path and the verdict as JSON")
-    parser.set_defaults(run=run)
-    parser.set_defaults(run=run)
+    add_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -26,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from detlab.comparison import compare
     from detlab.views.document import report
 
-    cmp = compare(args.a, args.b)
+    cmp = compare(args.a, args.b, verify=args.verify, pairs=args.pairs, accepted=args.accept)
     written = report(cmp, args.output)
     if args.json:
         print_json({"schema": "detlab.report/1", "verdict": cmp.verdict, "path": str(written)})

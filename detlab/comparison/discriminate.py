@@ -140,6 +140,9 @@ def _verdict_on(axis: str, counts: dict[str, list[int]], separates: bool, chance
     if len(counts) == 1:
         return f"all instances have one {axis}: nothing is said of it"
     if separates:
-        return f"{axis} separates divergent from clean; chance does so in {chance:.1%} of cases"
+        return (
+            f"{axis} separates divergent from clean; chance does so in {chance:.1%} of cases. What is clean "
+            "was not seen to differ: bf16, integers and small sizes can hide it"
+        )
     mixed = min(value for value, pair in counts.items() if 0 not in pair)
     return f"ruled out as the only axis: {mixed or 'none'} has divergent and clean instances"

@@ -98,6 +98,9 @@ def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
     changes = inputs[takes & ~_is_result(inputs)]
     outputs = differing(tensors, Side.OUTPUT)
     makers = _by_key(changes, changes["digest_a"], outputs, outputs["digest_a"])
+    open_changes = makers < 0  # a call that only run b makes is known by run b's digest
+    by_b = _by_key(changes[open_changes], changes["digest_b"][open_changes], outputs, outputs["digest_b"])
+    makers[open_changes] = by_b
     _by_storage(changes, outputs, makers)
     if XOR_DIGEST in rank.a.header.algorithm:
         _by_xor(changes, outputs, makers)
@@ -198,7 +201,9 @@ def touched_before(rank: RankComparison, position: int, change: np.void) -> int 
     touching = (details["storage"] == change["storage"]) & (details["start"] < change["stop"])
     touching &= details["stop"] > change["start"]
     rows = first + np.flatnonzero(np.isin(seqs, details["seq"][touching]))
-    return int(rank.positions_of(rows[-1:])[0]) if len(rows) else None
+    positions = rank.positions_of(rows) if len(rows) else np.empty(0, np.int64)
+    in_both = positions[rank.verdicts[positions] != Verdict.ONLY_A]
+    return int(in_both[-1]) if len(in_both) else None
 
 
 def weak_producers(rank: RankComparison, position: int) -> list[int]:

@@ -117,7 +117,13 @@ def read_accepted(path: str | PathLike[str] | None) -> list[Accepted]:
     """
     if path is None:
         return []
-    entries = _read_toml(Path(path)).get("accept", [])
+    content = _read_toml(Path(path))
+    entries = content.get("accept")
+    if content.keys() != {"accept"} or not isinstance(entries, list):
+        found = ", ".join(content) or "nothing"
+        raise InputError(
+            f"{path} has {found} instead of [[accept]] tables.", "write one [[accept]] table each"
+        )
     return [_accepted(Path(path), number, entry) for number, entry in enumerate(entries, start=1)]
 
 
@@ -151,7 +157,9 @@ def accept(findings: Sequence[Finding], accepted: Sequence[Accepted]) -> list[Fi
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise InputError(
-            f"{path} cannot be read as TOML: {error}", "see docs/verdicts.md for an example"
+            f"{path} cannot be read: {error.strerror}", "give the path of a TOML file"
         ) from error
+    except ValueError as error:
+        raise InputError(f"{path} is not TOML: {error}", "docs/verdicts.md has an example") from error

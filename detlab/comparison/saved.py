@@ -26,6 +26,7 @@ from detlab.errors import TraceError
 from detlab.readers import load_run
 from detlab.run import Run
 from detlab.store import RankTrace
+from detlab.store.layout import write_bytes
 
 FORMAT: Final = "detlab.saved-comparison/1"
 _DOCUMENT: Final = "document"
@@ -62,10 +63,9 @@ def save_comparison(cmp: Comparison, path: str | PathLike[str]) -> Path:
             arrays[f"{rank.rank}/{kind}/differing"] = each.differing
             arrays[f"{rank.rank}/{kind}/verdicts"] = each.verdicts[each.differing]
             arrays[f"{rank.rank}/{kind}/masks"] = each.masks[each.differing]
-    partial = place.with_name(f".{place.name}.partial")
-    with partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    partial.replace(place)
+    packed = BytesIO()
+    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    write_bytes(place, packed.getvalue())
     return place
 
 
@@ -120,8 +120,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         document = json.loads(arrays.pop(_DOCUMENT).tobytes())
         if document["format"] != FORMAT:
             raise ValueError(f"its format is {document['format']!r}")
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise TraceError(f"{path} is no saved comparison: {error}", "compare the runs again") from error
+    except OSError as error:
+        raise TraceError(
+            f"{path} cannot be read: {error.strerror}", "give the file that was saved"
+        ) from error
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise TraceError(
+            f"{path} is no saved comparison.", "give the file that Comparison.save wrote"
+        ) from error
     return document, arrays
 
 

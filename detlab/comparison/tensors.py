@@ -60,16 +60,15 @@ def tensors_of(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.
     rank
         The compared rank.
     positions
-        Ascending. Calls of one run only, and calls without detail rows, give nothing.
+        Ascending. A call of one run only has digests of that run alone; one without detail rows has none.
 
     Returns
     -------
     `TENSOR_DTYPE` rows for every tensor that either run recorded; ``in_both`` says whether both have it.
     """
     rows_a, rows_b = rank.rows(positions)
-    paired = (rows_a >= 0) & (rows_b >= 0)
-    mine = _details(rank.a, rows_a[paired], positions[paired])
-    theirs = _details(rank.b, rows_b[paired], positions[paired])
+    mine = _details(rank.a, rows_a[rows_a >= 0], positions[rows_a >= 0])
+    theirs = _details(rank.b, rows_b[rows_b >= 0], positions[rows_b >= 0])
     keys = np.union1d(mine["key"], theirs["key"])
     tensors = np.zeros(len(keys), TENSOR_DTYPE)
     tensors["position"] = keys >> _KEY_SHIFT
@@ -106,7 +105,7 @@ def _details(
     names = ("key", *_READ[1:])
     empty = {name: np.empty(0, np.int64) for name in names}
     merged = {name: np.concatenate([part[name] for part in parts or [empty]]) for name in names}
-    order = np.argsort(merged["key"], kind="stable")
+    _, order = np.unique(merged["key"], return_index=True)  # a damaged row can repeat a key
     return {name: column[order] for name, column in merged.items()}
 
 

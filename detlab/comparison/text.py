@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from detlab.schema import Evidence, Verdict
 if TYPE_CHECKING:
     from detlab.comparison.result import Comparison
 
-_WIDTH = 100
+_WIDEST = 100
 _MAX_FINDINGS = 5
 
 PROVES = {
@@ -33,7 +34,7 @@ def summary(cmp: Comparison) -> str:
     for finding in cmp.roots[:_MAX_FINDINGS]:
         lines += [*finding_lines(finding), ""]
     if len(cmp.roots) > _MAX_FINDINGS:
-        lines += [f"… and {len(cmp.roots) - _MAX_FINDINGS} more findings: see .findings", ""]
+        lines += [f"… and {len(cmp.roots) - _MAX_FINDINGS} more: see findings, or the report", ""]
     lines += [coverage_line(cmp), counts_line(cmp)]
     lines += [f"set aside: {item['count']:,} {item['kind']} ({item['why']})" for item in cmp.ignored]
     lines += [f"problem: {where}: {what}" for where, what in cmp.problems]
@@ -45,7 +46,8 @@ def _wrapped(line: str) -> str:
     """Wrap a line of prose; what is to be pasted stays on one line."""
     if line.startswith("  next:"):
         return line
-    return fill(line, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    width = min(_WIDEST, max(60, get_terminal_size((_WIDEST, 24)).columns))
+    return fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def headline(cmp: Comparison) -> str:
@@ -78,15 +80,21 @@ def finding_lines(finding: Finding) -> list[str]:
     begins = "enters" if finding.finding_class in ("upstream", "structure", "unknown", "state") else "origin"
     lines = [
         f"{finding.finding_class}: {finding.op} in {_scopes(finding)}, {finding.phase}",
-        f"  {begins} on ranks {spans(list(finding.ranks))}{axis}; "
-        f"receivers: ranks {spans(list(finding.receivers))}; steps {spans(list(finding.steps))}",
-        f"  at {finding.num_sites} calls, first {finding.sites[0]}",
+        f"  {begins} on {_ranks(finding.ranks)}{axis}; "
+        f"receivers: {_ranks(finding.receivers)}; steps {spans(list(finding.steps))}",
+        f"  at {finding.num_sites} call{'' if finding.num_sites == 1 else 's'}, first {finding.sites[0]}",
         f"  {finding.matched_before:,} calls before it match; {finding.untested_after:,} after it have "
         f"differing inputs: untested, not exonerated. Evidence: {finding.evidence}",
         f"  why: {finding.why}",
         f"  next: {finding.next}",
     ]
     return [*lines, f"  accepted: {finding.accepted}"] if finding.accepted else lines
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    if not ranks:
+        return "none"
+    return f"rank{'' if len(ranks) == 1 else 's'} {spans(list(ranks))}"
 
 
 def coverage_line(cmp: Comparison) -> str:
@@ -101,6 +109,9 @@ def coverage_line(cmp: Comparison) -> str:
 
 def counts_line(cmp: Comparison) -> str:
     """Count the calls by verdict."""
-    parts = [f"{cmp.counts[verdict]:,} {verdict.name.lower()}" for verdict in Verdict if cmp.counts[verdict]]
+    unproven = min(cmp.num_without_evidence, cmp.counts[Verdict.MATCH])
+    counts = {**cmp.counts, Verdict.MATCH: cmp.counts[Verdict.MATCH] - unproven}
+    parts = [f"{counts[verdict]:,} {verdict.name.lower()}" for verdict in Verdict if counts[verdict]]
+    parts += [f"{unproven:,} without evidence of their output"] if unproven else []
     reordered = f", {cmp.structure.reordered:,} reordered" if cmp.structure.reordered else ""
     return f"calls: {', '.join(parts) or 'none'}{reordered}"

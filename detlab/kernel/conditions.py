@@ -18,6 +18,9 @@ _REACHES_AN_OP: Final = re.compile(r"torch|cuda|CUBLAS_\w+|(OMP|MKL)_(?!NUM_THRE
 """Versions and environment variables that reach one op; the number of threads is set by hand."""
 
 
+_MAX_THREADS: Final = 65_536
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """What is held constant over the trials."""
@@ -75,6 +78,11 @@ def condition_for(
         Fewer than one thread.
     """
     state = capture.state
+    if not 0 <= state["threads"] <= _MAX_THREADS:
+        raise CaptureError(
+            f"{capture.path} was made with {state['threads']} threads, which no machine has.",
+            "capture the call again; the file was changed",
+        )
     if threads is not None and threads < 1:
         raise InputError(f"{threads} threads cannot run anything.", "say threads=1 or more")
     return Condition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Final
@@ -23,6 +24,10 @@ _ENV_PREFIXES: Final = (
 )
 
 
+HOST_VARIABLE: Final = "DETLAB_HOST"
+"""Environment variable that names the host in the recipe, where the machine's own name should not be told."""
+
+
 def rank_recipe(arguments: Mapping[str, object], configs: Mapping[str, object]) -> dict[str, object]:
     """Collect what this rank would be run with again.
 
@@ -35,13 +40,14 @@ def rank_recipe(arguments: Mapping[str, object], configs: Mapping[str, object]) 
 
     Returns
     -------
-    ``state`` (flags, threads, versions), ``env``, ``arguments`` and one mapping per config.
+    ``host``, ``state`` (flags, threads, versions), ``env``, ``arguments`` and one mapping per config.
     """
     state = torch_state()
     state.pop("env")
     env = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_ENV_PREFIXES)}
     named = {name: plain(config) for name, config in configs.items()}
-    return {"state": state, "env": env, "arguments": plain(arguments), **named}
+    host = os.environ.get(HOST_VARIABLE) or socket.gethostname()
+    return {"host": host, "state": state, "env": env, "arguments": plain(arguments), **named}
 
 
 def plain(value: object) -> object:

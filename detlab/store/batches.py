@@ -118,9 +118,19 @@ class FileBatches:
             )
         return schema, reader.tell()
 
+    @property
+    def first_offset(self) -> int:
+        """Byte offset of the first batch."""
+        return self._first
+
     def ends_at(self, offset: int) -> bool:
         """Say whether the stream was closed just after this offset."""
         return bool(self._buffer[offset:].to_pybytes() == END_OF_STREAM) if self._schema else False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the stream ends as one that was closed."""
+        return self.ends_at(len(self._buffer) - len(END_OF_STREAM))
 
     def trust(self, places: Iterable[tuple[int, int]]) -> None:
         """Take the places of the batches from an index instead of scanning for them."""

@@ -85,7 +85,45 @@ def index_batch(
     for record, start, stop in zip(records, starts, stops, strict=True):
         record["identity"] = xxh3_64_intdigest(identity[start:stop].data)
         record["values"] = xxh3_64_intdigest(values[start:stop].data)
+    records["batch_rows"] = size
+    records["check"] = _checks(records)
     return records
+
+
+def _checks(records: NDArray[np.void]) -> NDArray[np.uint64]:
+    """Mix the bytes of each record, but for its check, into one number."""
+    words = np.ascontiguousarray(records).view(np.uint64).reshape(len(records), -1)[:, :-1]
+    mixed = np.full(len(records), 0x9E3779B97F4A7C15, np.uint64)
+    for word in words.T:
+        mixed = (mixed ^ word) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def is_sound(records: NDArray[np.void], first_offset: int) -> bool:
+    """Say whether an index can be believed: no record is damaged, none is missing between two others.
+
+    Parameters
+    ----------
+    records
+        The whole records of an index file.
+    first_offset
+        Byte offset of the first batch in the stream.
+    """
+    if not len(records) or (records["check"] != _checks(records)).any():
+        return False
+    begins = np.diff(records["batch"].astype(np.int64), prepend=-1)
+    first = np.flatnonzero(begins)
+    ends = np.append(first[1:], len(records)) - 1
+    tiled = np.add.reduceat(records["num_rows"].astype(np.int64), first) == records["batch_rows"][first]
+    rows = records["row"].astype(np.int64) + records["num_rows"]
+    inside = np.ones(len(records), bool)
+    inside[1:] = np.where(begins[1:] == 0, records["row"][1:] == rows[:-1], records["row"][1:] == 0)
+    offsets = np.concatenate([[first_offset], records["end"][ends[:-1]]])
+    follows = records["offset"][first] == offsets
+    return bool(
+        (begins >= 0).all() and (begins <= 1).all() and tiled.all() and inside.all() and follows.all()
+    )
 
 
 def _value_rows(columns: Columns, meta_hashes: NDArray[np.uint64]) -> NDArray[np.void]:

@@ -70,6 +70,15 @@ def arrow_schema(dtype: np.dtype[np.void]) -> pa.Schema:
 
 def write_json(path: Path, content: object) -> None:
     """Write JSON that is either there whole or not at all, and replaces what was there."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_bytes(path, text.encode("utf-8", "surrogateescape"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file that is either there whole or not at all, and replaces what was there."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
-    partial.replace(path)
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from detlab.errors import TraceError
 from detlab.schema import DETAIL_DTYPE, EVENT_DTYPE, INDEX_DTYPE
 from detlab.store.batches import Batches, FileBatches, MemoryBatches
 from detlab.store.header import RankHeader
-from detlab.store.index import INDEXED_COLUMNS, index_batch, read_index
+from detlab.store.index import INDEXED_COLUMNS, index_batch, is_sound, read_index
 from detlab.store.layout import RankFiles
 from detlab.store.names import NameFile, NameTables
 
@@ -138,7 +138,8 @@ def open_rank(folder: Path, rank: int) -> RankTrace:
     events = FileBatches(files.events, EVENT_DTYPE)
     index = read_index(files.index)
     problems = [names.problem] if names.is_cut else []
-    if not problems and index is not None and len(index) and events.ends_at(int(index["end"][-1])):
+    sound = index is not None and is_sound(index, events.first_offset)
+    if index is not None and sound and not problems and events.ends_at(int(index["end"][-1])):
         events.trust(zip(*_batch_places(index), strict=True))
     else:
         names = NameFile(files.names, as_far_as_whole=True)
@@ -146,7 +147,8 @@ def open_rank(folder: Path, rank: int) -> RankTrace:
         problems += [scan.problem] if scan.problem else []
         index, more = rebuild_index(events, names, scan.places)
         problems += more
-    details = _open_details(files)
+    details, lost = _open_details(files)
+    problems += [lost] if lost and not problems else []  # a killed rank closes neither stream
     return RankTrace(header, names, index, events, details, not problems, tuple(problems))
 
 
@@ -155,11 +157,16 @@ def _batch_places(index: NDArray[np.void]) -> tuple[list[int], list[int]]:
     return index["offset"][first].tolist(), index["end"][first].tolist()
 
 
-def _open_details(files: RankFiles) -> Batches:
+def _open_details(files: RankFiles) -> tuple[Batches, str]:
+    """Open the detail stream; without it differences cannot be followed, and that is said."""
     try:
-        return FileBatches(files.details, DETAIL_DTYPE)
-    except TraceError:  # details only explain; a verdict never needs them
-        return MemoryBatches(())
+        details = FileBatches(files.details, DETAIL_DTYPE)
+    except TraceError:
+        return MemoryBatches(()), f"{files.details.name} cannot be read: differences cannot be followed"
+    return (
+        details,
+        "" if details.is_closed else f"{files.details.name} is cut: some differences cannot be followed",
+    )
 
 
 def rebuild_index(

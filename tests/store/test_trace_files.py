@@ -339,3 +339,33 @@ def test_a_rebuilt_index_stops_at_a_damaged_batch(tmp_path):
     assert rebuilt["num_rows"].sum() == 10
     assert len(problems) == 1
     assert f"bytes {offset} to {end}" in problems[0]
+
+
+@given(traces(), st.data())
+def test_an_index_that_is_damaged_or_cut_is_never_believed(trace, data):
+    """Whatever byte is lost or changed, the index that is used is the one that the events give."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = write(Path(folder), *trace)
+        right = open_rank(Path(folder), HEADER.rank).index
+        raw = bytearray(files.index.read_bytes())
+        at = data.draw(st.integers(0, len(raw) - 1))
+        if data.draw(st.booleans()):
+            raw = raw[:at]
+        else:
+            raw[at] ^= data.draw(st.integers(1, 255))
+        files.index.write_bytes(raw)
+        read = open_rank(Path(folder), HEADER.rank)
+        assert read.index.tobytes() == right.tobytes()
+        assert read.complete
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_details_that_are_lost_are_said_to_be(tmp_path, damage):
+    files = write(tmp_path, np.zeros(3, EVENT_DTYPE), np.zeros(2, DETAIL_DTYPE))
+    whole = files.details.read_bytes()
+    files.details.unlink()
+    if damage == "cut":
+        files.details.write_bytes(whole[:-30])
+    read = open_rank(tmp_path, HEADER.rank)
+    assert not read.complete
+    assert read.problems[0].startswith("rank00003.details.arrows")
