@@ -155,7 +155,7 @@ class GroupJudge:
         None when unknown: the call is not there, or its tensors were not recorded part by part.
         """
         row, rank = self.row_on(call, member), self._by_rank.get(member)
-        if row is None or rank is None or not _is_in_parts(rank, row, call, side):
+        if row is None or rank is None or not call.members or not _is_in_parts(rank, row, call, side):
             return None
         tensors = tensors_of(rank, rank.positions_of(np.array([row])))
         tensors = tensors[tensors["side"] == side]

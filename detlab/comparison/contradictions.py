@@ -26,7 +26,11 @@ _MAX_ORDER: Final = 1_000
 
 def set_fresh_memory_aside(rank: RankComparison) -> RankComparison:
     """Set aside what ``empty`` and its like hold; whoever reads it is judged for itself."""
-    odd = rank.divergent()
+    step = rank.first_step()
+    if step is None:
+        return rank
+    odd = np.union1d(rank.counted(Verdict.ORIGIN), rank.differing_in(step, step))
+    odd = odd[rank.is_counted(odd)]
     return rank.with_masks(odd[rank.has_op(odd, makes_fresh_memory)], Mask.SET_ASIDE | Mask.FRESH_MEMORY)
 
 
@@ -36,7 +40,7 @@ def judge_contradictions(rank: RankComparison) -> dict[int, Judgement]:
     if step is None:
         return {}
     here = rank.differing_in(step, step)
-    here = here[(rank.masks[here] & Mask.SET_ASIDE) == 0]
+    here = here[rank.is_counted(here)]
     receivers = here[rank.verdicts[here] == Verdict.RECEIVER]
     found = {position: Judgement(Verdict.ORIGIN, "kernel") for position in _hidden_lanes(rank, receivers)}
     for earlier, later in swapped(rank, receivers):

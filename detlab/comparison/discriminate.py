@@ -52,7 +52,7 @@ def discriminate(ranks: Sequence[RankComparison], steps: Sequence[int], finding:
 def _instances(rank: RankComparison, steps: Sequence[int], op: str) -> Iterable[Instance]:
     names = rank.a.names
     wanted = [number for number, callee in enumerate(names.callees) if callee.op == op]
-    for start, block in rank.a.blocks(0, rank.end_row(), ("callee", "step")):
+    for start, block in rank.a.blocks(0, rank.a.num_events, ("callee", "step")):
         chosen_rows = np.isin(block["callee"], wanted) & np.isin(block["step"], steps)
         rows = start + np.flatnonzero(chosen_rows)
         if len(rows):
@@ -61,6 +61,7 @@ def _instances(rank: RankComparison, steps: Sequence[int], op: str) -> Iterable[
 
 def _of_rows(rank: RankComparison, rows: np.ndarray[Any, Any]) -> Iterable[Instance]:
     positions = rank.positions_of(rows)
+    rows, positions = rows[positions >= 0], positions[positions >= 0]
     events = read_rows(rank.a, rows, ("meta", "phase", "evidence"))
     verdicts = rank.verdicts[positions]
     proven = ((events["evidence"] >> 4) != 0) & ((events["evidence"] & 15) != 0)

@@ -168,12 +168,16 @@ def _by_storage(changes: NDArray[np.void], outputs: NDArray[np.void], makers: ND
     """Fill in the last earlier output that lies in the bytes of a change, for views of it and buckets."""
     open_changes = np.flatnonzero((makers < 0) & (changes["storage"] != 0))
     stored = np.flatnonzero(np.isin(outputs["storage"], changes["storage"][open_changes]))
-    for at in open_changes.tolist():
-        change, made = changes[at], outputs[stored]
-        writes = (made["storage"] == change["storage"]) & (made["position"] < change["position"])
-        writes &= (made["start"] < change["stop"]) & (made["stop"] > change["start"])
-        if writes.any():
-            makers[at] = stored[np.flatnonzero(writes)[-1]]
+    made = outputs[stored]
+    places = changes[open_changes][["storage", "start", "stop"]]
+    kinds, member = np.unique(places, return_inverse=True)
+    for number, place in enumerate(kinds):  # a buffer is written and read again and again
+        writes = (made["storage"] == place["storage"]) & (made["start"] < place["stop"])
+        writes = np.flatnonzero(writes & (made["stop"] > place["start"]))
+        concerned = open_changes[member == number]
+        before = np.searchsorted(made["position"][writes], changes["position"][concerned], side="left") - 1
+        has = before >= 0
+        makers[concerned[has]] = stored[writes[before[has]]]
 
 
 def _after(
@@ -202,6 +206,7 @@ def touched_before(rank: RankComparison, position: int, change: np.void) -> int 
     touching &= details["stop"] > change["start"]
     rows = first + np.flatnonzero(np.isin(seqs, details["seq"][touching]))
     positions = rank.positions_of(rows) if len(rows) else np.empty(0, np.int64)
+    positions = positions[positions >= 0]
     in_both = positions[rank.verdicts[positions] != Verdict.ONLY_A]
     return int(in_both[-1]) if len(in_both) else None
 
@@ -218,6 +223,7 @@ def weak_producers(rank: RankComparison, position: int) -> list[int]:
     made = np.isin(details["digest"], wanted) & (details["side"] == Side.OUTPUT)
     rows = first + np.flatnonzero(np.isin(seqs, details["seq"][made]))
     positions = rank.positions_of(rows)[::-1]
+    positions = positions[positions >= 0]
     flags = rank.events(positions, ("flags",))["flags"] if len(positions) else np.empty(0, np.uint16)
     return [int(p) for p in positions[(flags & np.uint16(Flag.WEAK_OUTPUT)) != 0]]
 

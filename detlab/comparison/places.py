@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison.align import occurrences
 from detlab.comparison.ranks import RankComparison, read_rows
+from detlab.errors import InputError
 from detlab.schema import Phase, Site, Verdict
 from detlab.store import RankTrace
 
@@ -61,7 +62,7 @@ def position_of(rank: RankComparison, site: Site) -> int:
 
     Raises
     ------
-    KeyError
+    InputError
         Neither run makes this call on this rank.
     """
     for trace in (rank.a, rank.b):
@@ -69,7 +70,9 @@ def position_of(rank: RankComparison, site: Site) -> int:
         if row is not None:
             positions = rank.positions_of(np.array([row]), in_b=trace is rank.b)
             return int(positions[0])
-    raise KeyError(f"rank {rank.rank} makes no call {site}")
+    raise InputError(
+        f"rank {rank.rank} makes no call {site}.", "copy a site from first or sites of that rank"
+    )
 
 
 def _row_of(trace: RankTrace, site: Site) -> int | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison.segments import HOW, pair_blocks
 from detlab.comparison.verdicts import JUDGED_COLUMNS, MetaFacts, differing_rows, judge
-from detlab.schema import Coordinate, Mask, Verdict
+from detlab.schema import EVENT_DTYPE, Coordinate, Mask, Verdict
 from detlab.store import NameFile, RankTrace
 
 ORDERED: Final = ("step", "microbatch", "phase")
@@ -84,13 +84,16 @@ class RankComparison:
         return at_a, at_b
 
     def positions_of(self, rows: NDArray[np.int64], *, in_b: bool = False) -> NDArray[np.int64]:
-        """Give the positions of rows of run a, or of run b."""
+        """Give the positions of rows of run a, or of run b; -1 for a row that was not compared."""
         firsts = self.blocks["b" if in_b else "a"]
         present = np.flatnonzero(firsts >= 0)
         present = present[np.argsort(firsts[present], kind="stable")]
+        if not len(present):
+            return np.full(len(rows), -1, np.int64)
         block = present[np.searchsorted(firsts[present], rows, side="right") - 1]
-        positions: NDArray[np.int64] = self.starts[block] + rows - firsts[block]
-        return positions
+        inside = rows - firsts[block]
+        covered = (inside >= 0) & (inside < self.blocks["num_rows"][block])
+        return np.where(covered, self.starts[block] + inside, -1)
 
     def positions_in(self, step: int) -> NDArray[np.intp]:
         """Give the positions of every call of one step, in order."""
@@ -109,8 +112,12 @@ class RankComparison:
 
     def divergent(self) -> NDArray[np.intp]:
         """Give the positions of everything that differs and was not set aside."""
-        chosen: NDArray[np.intp] = self.differing[(self.masks[self.differing] & Mask.SET_ASIDE) == 0]
-        return chosen
+        return self.differing[self.is_counted(self.differing)]
+
+    def is_counted(self, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Say which of some differing positions were not set aside."""
+        counted: NDArray[np.bool_] = (self.masks[positions] & Mask.SET_ASIDE) == 0
+        return counted
 
     def step_at(self, position: int) -> int:
         """Give the step of the call at a position."""
@@ -127,7 +134,7 @@ class RankComparison:
         step = self.step_at(int(divergent[0]))
         earlier = np.unique(np.concatenate([self.a.index["step"], self.b.index["step"]]))
         for other in earlier[earlier < step].tolist():
-            if np.isin(self.differing_in(other, other), divergent).any():
+            if self.is_counted(self.differing_in(other, other)).any():
                 return int(other)
         return step
 
@@ -150,14 +157,8 @@ class RankComparison:
         steps = trace.index["step"]
         records = np.flatnonzero((steps >= first_step) & (steps <= last_step))
         rows = np.concatenate([trace.starts[records], trace.starts[records + 1] - 1])
-        covered = rows[rows < self.end_row(in_b=in_b)]  # a file can end before the other one's
-        return self.positions_of(covered, in_b=in_b) if len(covered) else covered
-
-    def end_row(self, *, in_b: bool = False) -> int:
-        """Give the row after the last compared one of a run."""
-        name = "b" if in_b else "a"
-        present = self.blocks[self.blocks[name] >= 0]
-        return int((present[name] + present["num_rows"]).max(initial=0))
+        positions = self.positions_of(rows, in_b=in_b)
+        return positions[positions >= 0]  # a file can end before the other one's
 
     def has_op(self, positions: NDArray[np.intp], holds: Callable[[str], bool]) -> NDArray[np.bool_]:
         """Say for which positions something holds of the op; the question is asked once for each callee."""
@@ -221,7 +222,6 @@ class RankComparison:
 
 def read_rows(trace: RankTrace, rows: NDArray[np.int64], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """Read columns of scattered rows, each batch once."""
-    columns = {name: np.empty(len(rows), "u8") for name in names}
     bounds = trace.batch_starts()
     batch_of = np.searchsorted(bounds, rows, side="right") - 1
     out: dict[str, NDArray[Any]] = {}
@@ -232,7 +232,7 @@ def read_rows(trace: RankTrace, rows: NDArray[np.int64], names: tuple[str, ...])
             if name not in out:
                 out[name] = np.empty(len(rows), batch[name].dtype)
             out[name][here] = batch[name][rows[here] - bounds[number]]
-    return out or columns
+    return out or {name: np.empty(0, EVENT_DTYPE[name]) for name in names}
 
 
 def compare_rank(a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: bool) -> RankComparison:

@@ -21,6 +21,7 @@ from detlab.comparison.paths import trace_path
 from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame, position_of
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.structure import Structure, structure_of
+from detlab.errors import InputError
 from detlab.run import Run, spans
 from detlab.schema import Coordinate, Evidence, Site, Verdict
 
@@ -202,12 +203,12 @@ class Comparison:
 
         Raises
         ------
-        KeyError
+        InputError
             The rank or the step was not compared.
         """
         found = self._rank(rank)
         if step not in self.steps:
-            raise KeyError(f"step {step} was not compared; steps {spans(list(self.steps))} were")
+            raise InputError(f"step {step} was not compared.", f"choose one of {spans(list(self.steps))}")
         return calls_frame(found, found.positions_in(step))
 
     def save(self, path: str | PathLike[str]) -> Path:
@@ -242,11 +243,15 @@ class Comparison:
 
         Raises
         ------
-        KeyError
-            The rank was not compared, or makes no such call.
+        InputError
+            The rank was not compared, makes no such call, or the text is no site.
         """
         found = self._rank(rank)
-        return trace_path(self.ranks, self.judge, found, position_of(found, Site.parse(site)))
+        try:
+            wanted = Site.parse(site)
+        except ValueError as error:
+            raise InputError(str(error), "copy a site from first, sites or a finding") from error
+        return trace_path(self.ranks, self.judge, found, position_of(found, wanted))
 
     def discriminate(self, finding: int) -> pl.DataFrame:
         """Ask the trace itself which axis separates the divergent calls of a finding's op from clean ones.
@@ -266,16 +271,20 @@ class Comparison:
 
         Raises
         ------
-        IndexError
+        InputError
             There is no such finding.
         """
+        if not 0 <= finding < len(self.roots):
+            raise InputError(
+                f"there is no finding {finding}.", f"there are {len(self.roots)}, counted from 0"
+            )
         return discriminate(self.ranks, self.steps, self.roots[finding])
 
     def _rank(self, number: int) -> RankComparison:
         found = next((each for each in self.ranks if each.rank == number), None)
         if found is None:
             ranks = spans([each.rank for each in self.ranks])
-            raise KeyError(f"rank {number} was not compared; ranks {ranks} were")
+            raise InputError(f"rank {number} was not compared.", f"choose one of {ranks}")
         return found
 
     def to_json(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,9 @@ from detlab.ops import is_constant, is_deterministic, takes_host_scalar
 from detlab.schema import Callee, Evidence, Flag, Kind, Phase, Side, Verdict
 
 _INTEGERS: Final = ("int", "uint", "bool")
+_LOOKED_AT: Final = 50
+"""Calls of one callee and phase that are looked at one by one; the others get the reason of the last."""
+
 _ONE_SIDED: Final = (Verdict.ONLY_A, Verdict.ONLY_B)
 _SAYS_LITTLE: Final = frozenset(("no_evidence", "open", "open_scalar", "view", "other_digest", "statistic"))
 """Reasons of an unknown that is a root only as a rank's first divergence: later it may have received."""
@@ -76,7 +79,7 @@ class _Search:
 
     def _first(self) -> int:
         here = self.lineage.positions
-        return int(here[np.isin(here, self.rank.divergent())][0])
+        return int(here[self.rank.is_counted(here)][0])
 
     def _origins(self) -> dict[int, str]:
         origins = self.rank.counted(Verdict.ORIGIN)
@@ -119,11 +122,25 @@ class _Search:
         if self.rank.verdicts[first] in INPUTS_DIFFER and all(s < 0 for _, s, _ in self.lineage.of(first)):
             entering.add(first)
         explained = {p for p, each in self.of_group.items() if each.verdict == Verdict.RECEIVER}
-        found = {}
-        for position in sorted(entering - explained - set(self.rank.counted(Verdict.ORIGIN).tolist())):
-            if not self._came_with_communication(position):
-                found[position] = self._input_reason(position)
-        return found
+        entering -= explained | set(self.rank.counted(Verdict.ORIGIN).tolist())
+        return self._by_kind(sorted(entering), self._entry_reason)
+
+    def _by_kind(self, positions: Sequence[int], reason_of: Callable[[int], str]) -> dict[int, str]:
+        """Give the reason of each position; of many calls of one callee only the first are looked at."""
+        found: dict[int, str] = {}
+        at = np.array(positions, np.intp)
+        facts = self.rank.events(at, ("callee", "phase"))
+        seen: dict[tuple[int, int], list[str]] = {}
+        kinds = zip(facts["callee"].tolist(), facts["phase"].tolist(), strict=True)
+        for position, kind in zip(positions, kinds, strict=True):
+            reasons = seen.setdefault(kind, [])
+            if len(reasons) < _LOOKED_AT:
+                reasons.append(reason_of(position))
+            found[position] = reasons[-1]
+        return {position: reason for position, reason in found.items() if reason}
+
+    def _entry_reason(self, position: int) -> str:
+        return "" if self._came_with_communication(position) else self._input_reason(position)
 
     def _came_with_communication(self, position: int) -> bool:
         """Say whether a set-aside collective before a call can have brought its difference.
@@ -138,18 +155,16 @@ class _Search:
         unknown = here[self.rank.verdicts[here] == Verdict.UNKNOWN]
         evidence = self.rank.events(unknown, ("evidence",))["evidence"] >> 4
         first = self._first()
-        found = {}
-        for position in unknown[(evidence != 0) | (unknown == first)].tolist():
-            judged = self.of_group.get(position)
-            reason = (judged.reason if judged else "") or self._unknown_reason(position)
-            if reason and (position == first or reason not in _SAYS_LITTLE):
-                found[position] = reason
-        return found
+        found = self._by_kind(unknown[(evidence != 0) | (unknown == first)].tolist(), self._judged_reason)
+        return {p: reason for p, reason in found.items() if p == first or reason not in _SAYS_LITTLE}
+
+    def _judged_reason(self, position: int) -> str:
+        judged = self.of_group.get(position)
+        return (judged.reason if judged else "") or self._unknown_reason(position)
 
     def _one_sided(self) -> dict[int, str]:
         """Give the calls of one run only, unless a differing host read before them explains the branch."""
-        divergent = self.rank.divergent()
-        here = self.lineage.positions[np.isin(self.lineage.positions, divergent)]
+        here = self.lineage.positions[self.rank.is_counted(self.lineage.positions)]
         here = here[np.isin(self.rank.verdicts[here], _ONE_SIDED)]
         reads = self.lineage.host_reads
         return {p: "one_side" for p in here.tolist() if not len(reads) or p < reads[0]}

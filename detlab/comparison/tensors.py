@@ -60,7 +60,8 @@ def tensors_of(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.
     rank
         The compared rank.
     positions
-        Ascending. A call of one run only has digests of that run alone; one without detail rows has none.
+        Ascending. A call of one run only has digests of that run alone. A call that both runs make and that
+        one of them has no detail rows of gives nothing.
 
     Returns
     -------
@@ -69,6 +70,9 @@ def tensors_of(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.
     rows_a, rows_b = rank.rows(positions)
     mine = _details(rank.a, rows_a[rows_a >= 0], positions[rows_a >= 0])
     theirs = _details(rank.b, rows_b[rows_b >= 0], positions[rows_b >= 0])
+    paired = positions[(rows_a >= 0) & (rows_b >= 0)]
+    in_a, in_b = (np.unique(side["key"] >> _KEY_SHIFT) for side in (mine, theirs))
+    alone = np.intersect1d(np.setxor1d(in_a, in_b), paired)
     keys = np.union1d(mine["key"], theirs["key"])
     tensors = np.zeros(len(keys), TENSOR_DTYPE)
     tensors["position"] = keys >> _KEY_SHIFT
@@ -82,7 +86,7 @@ def tensors_of(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.
             tensors[name if suffix == "_a" else f"{name}_b"][chosen] = details[name]
     tensors["has_stats"][here] = mine["has_stats"]
     tensors["has_stats"] &= _spread(theirs["has_stats"], there)
-    return tensors
+    return tensors[~np.isin(tensors["position"], alone)]
 
 
 def _spread(values: NDArray[Any], chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:

@@ -43,7 +43,10 @@ def summary(cmp: Comparison) -> str:
 
 
 def _wrapped(line: str) -> str:
-    """Wrap a line of prose; what is to be pasted stays on one line."""
+    """Wrap a line of prose; what is to be pasted stays on one line, and no control character gets through."""
+    line = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in line
+    )
     if line.startswith("  next:"):
         return line
     width = min(_WIDEST, max(60, get_terminal_size((_WIDEST, 24)).columns))

@@ -34,6 +34,15 @@ class CaptureChooser:
         self._left = dict.fromkeys(selectors, limit)
         self._ops = frozenset(name if "/" not in name else _op_of(name) for name in selectors)
         self._num_saved = 0
+        self._used: set[str] = set()
+
+    def warn_of_unused(self) -> None:
+        """Say which selectors chose no call, so that it is known before the next run."""
+        unused = [name for name in self._left if name not in self._used]
+        if unused:
+            names = ", ".join(unused)
+            text = f"no call was captured for {names}. Hint: name the op as the trace does, with its overload"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def begin(
         self,
@@ -51,6 +60,7 @@ class CaptureChooser:
         if selector is None:
             return None
         self._left[selector] -= 1
+        self._used.add(selector)
         self._num_saved += 1
         folder = self._folder / f"rank{self._rank:05d}-{self._num_saved}-{func}"
         try:

@@ -60,7 +60,7 @@ class Session:
         self._metrics: MetricLog | None = None
         self.scopes = Scopes()
         self._log = EventLog(self._open_writer)
-        captures = CaptureChooser(
+        captures = self._captures = CaptureChooser(
             settings.folder / CAPTURES, self._layout.rank, settings.capture, settings.capture_limit
         )
         self._mode = DispatchRecorder(
@@ -151,6 +151,7 @@ class Session:
         """Write what is left; what was never waited for has no output evidence."""
         self._log.open()
         self._pause()
+        self._captures.warn_of_unused()
 
 
 def _manifest(settings: Settings, layout: Layout) -> Manifest:

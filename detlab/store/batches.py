@@ -5,6 +5,7 @@ A stream that was cut at any byte still gives every complete batch; `FileBatches
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from detlab.store.layout import arrow_schema
 
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 """How a stream ends that was closed and not cut."""
+
+_NUM_RECENT: Final = 8
+"""Decoded batches that are kept: questions about single rows come in runs."""
 
 COMPRESSION_KEY: Final = b"compression"
 """Key in the schema's metadata under which a compressed stream names its codec."""
@@ -86,6 +90,7 @@ class FileBatches:
         self._path = path
         self._dtype = dtype
         self._places: list[tuple[int, int]] | None = None
+        self._recent: OrderedDict[tuple[int, tuple[str, ...]], dict[str, NDArray[Any]]] = OrderedDict()
         self._open()
 
     def _open(self) -> None:
@@ -98,7 +103,8 @@ class FileBatches:
         self._schema, self._first = self._read_schema()
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_path": self._path, "_dtype": self._dtype, "_places": self._places}
+        kept = {"_path": self._path, "_dtype": self._dtype, "_places": self._places}
+        return {**kept, "_recent": OrderedDict()}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -171,6 +177,15 @@ class FileBatches:
         TraceError
             The bytes of the batch are damaged.
         """
+        key = number, tuple(names)
+        recent = self._recent.get(key)
+        if recent is None:
+            recent = self._recent[key] = self._read(number, names)
+            while len(self._recent) > _NUM_RECENT:
+                self._recent.popitem(last=False)
+        return recent
+
+    def _read(self, number: int, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         if self._places is None:
             self.scan()
         assert self._places is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +101,10 @@ def read_manifest(folder: Path) -> Manifest:
     content = _read_versioned(path)
     content.pop("schema_version")
     try:
-        return Manifest(**content)
-    except TypeError as error:
+        manifest = Manifest(**content)
+        sizes = {str(axis): int(size) for axis, size in manifest.layout.items()}
+        return replace(manifest, label=str(manifest.label), world_size=int(manifest.world_size), layout=sizes)
+    except (TypeError, ValueError, AttributeError) as error:
         raise TraceError(f"{path} is not a manifest: {error}", "record the run anew") from error
 
 

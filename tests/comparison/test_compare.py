@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detlab import compare, load_run
-from detlab.errors import NotComparable, TraceError
+from detlab.errors import InputError, NotComparable, TraceError
 from detlab.schema import Coordinate, Phase, Verdict
 from detlab.testing import Call, make_run, save_run
 
@@ -279,12 +279,18 @@ def test_ranks_can_be_compared_in_other_processes(tmp_path):
         assert compare(a, b, executor=executor).to_json() == compare(a, b).to_json()
 
 
-def test_a_step_or_rank_that_was_not_compared_is_a_key_error():
+def test_what_was_not_compared_is_refused_with_what_was():
     cmp = compare(run_of(calls()), run_of(calls()))
-    with pytest.raises(KeyError, match="step 2 was not compared; steps 1 were"):
+    with pytest.raises(InputError, match=r"step 2 was not compared.\nHint: choose one of 1"):
         cmp.sites(step=2, rank=0)
-    with pytest.raises(KeyError, match="rank 7 was not compared; ranks 0 were"):
+    with pytest.raises(InputError, match=r"rank 7 was not compared.\nHint: choose one of 0"):
         cmp.sites(step=1, rank=7)
+    with pytest.raises(InputError, match="is not a site"):
+        cmp.path(rank=0, site="here")
+    with pytest.raises(InputError, match="makes no call"):
+        cmp.path(rank=0, site="1/0/forward/layers.0/aten.mm.default#9")
+    with pytest.raises(InputError, match="there is no finding 0"):
+        cmp.discriminate(0)
 
 
 def test_the_text_says_the_verdict_first_and_what_to_do_last():
