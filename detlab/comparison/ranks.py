@@ -34,6 +34,8 @@ class RankComparison:
         A `Verdict` and a `Mask` per position.
     differing
         Positions that do not match, ascending: what most questions need, however long the trace.
+    any_aside
+        Whether any call was set aside.
     num_missing
         Calls left out because the other side's file ends before them.
     num_other_choice
@@ -53,6 +55,7 @@ class RankComparison:
     verdicts: NDArray[np.uint8]
     masks: NDArray[np.uint8]
     differing: NDArray[np.intp]
+    any_aside: bool = False
     num_missing: int = 0
     num_other_choice: int = 0
     num_exchanged: int = 0
@@ -78,9 +81,10 @@ class RankComparison:
         """Give the rows in run a and in run b at some positions; -1 where a side has none."""
         block = np.searchsorted(self.starts, positions, side="right") - 1
         inside = positions - self.starts[block]
-        chosen = self.blocks[block]
-        at_a = np.where(chosen["a"] < 0, -1, chosen["a"] + inside)
-        at_b = np.where(chosen["b"] < 0, -1, chosen["b"] + inside)
+        if len(block) and (block == block[0]).all():  # neighbours: no need to look each of them up
+            block = block[:1]
+        firsts = self.blocks["a"][block], self.blocks["b"][block]
+        at_a, at_b = (np.where(first < 0, -1, first + inside) for first in firsts)
         return at_a, at_b
 
     def positions_of(self, rows: NDArray[np.int64], *, in_b: bool = False) -> NDArray[np.int64]:
@@ -112,7 +116,7 @@ class RankComparison:
 
     def divergent(self) -> NDArray[np.intp]:
         """Give the positions of everything that differs and was not set aside."""
-        return self.differing[self.is_counted(self.differing)]
+        return self.differing[self.is_counted(self.differing)] if self.any_aside else self.differing
 
     def is_counted(self, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Say which of some differing positions were not set aside."""
@@ -147,6 +151,8 @@ class RankComparison:
         if not len(edges):
             return np.empty(0, np.intp)
         near = self.differing[slice(*np.searchsorted(self.differing, [edges.min(), edges.max() + 1]))]
+        if all(_are_neighbours(trace, first_step, last_step) for trace in (self.a, self.b)):
+            return near
         steps = self.events(near, ("step",))["step"]
         chosen: NDArray[np.intp] = near[(steps >= first_step) & (steps <= last_step)]
         return chosen
@@ -177,7 +183,7 @@ class RankComparison:
             return self
         masks = self.masks.copy()
         masks[positions] |= np.uint8(mask)
-        return replace(self, masks=masks)
+        return replace(self, masks=masks, any_aside=True)
 
     def with_verdicts(self, found: Mapping[int, Verdict]) -> RankComparison:
         """Give the same comparison with other verdicts at some positions; no position may be a new one."""
@@ -218,6 +224,13 @@ class RankComparison:
 
     def __repr__(self) -> str:
         return f"RankComparison(rank {self.rank}: {len(self.verdicts):,} calls)"
+
+
+def _are_neighbours(trace: RankTrace, first_step: int, last_step: int) -> bool:
+    """Say whether no segment of another step stands between those of some steps."""
+    steps = trace.index["step"]
+    records = np.flatnonzero((steps >= first_step) & (steps <= last_step))
+    return not len(records) or bool(records[-1] - records[0] + 1 == len(records))
 
 
 def read_rows(trace: RankTrace, rows: NDArray[np.int64], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
@@ -267,8 +280,9 @@ def compare_rank(a: RankTrace, b: RankTrace, steps: NDArray[np.int32], verify: b
         elif verify or not block["equal"]:
             differing += _judge_block(cursors, block, facts, verdicts[here], masks[here], here.start)
     found = np.concatenate(differing)
+    aside = bool(masks[found].any())
     compared = RankComparison(
-        a, b, blocks, starts, verdicts, masks, found, num_missing, facts.num_other_choice
+        a, b, blocks, starts, verdicts, masks, found, aside, num_missing, facts.num_other_choice
     )
     if not verify:
         _check_origins(compared)

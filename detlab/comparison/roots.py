@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.communication import INPUTS_DIFFER, GroupJudge, Judged, Judgement
+from detlab.comparison.later import INTEGERS, later_roots
 from detlab.comparison.lineage import Lineage, follow, touched_before, weak_producers
 from detlab.comparison.ranks import RankComparison
 from detlab.ops import is_constant, is_deterministic, takes_host_scalar
 from detlab.schema import Callee, Evidence, Flag, Kind, Phase, Side, Verdict
 
-_INTEGERS: Final = ("int", "uint", "bool")
 _LOOKED_AT: Final = 50
 """Calls of one callee and phase that are looked at one by one; the others get the reason of the last."""
 
@@ -60,7 +60,7 @@ def find_roots(ranks: Sequence[RankComparison], judged: Judged, judge: GroupJudg
         step = rank.first_step()
         if step is not None:
             search = _Search(rank, follow(rank, step, step), judged.get(rank.rank, {}), judge)
-            found += _grouped(rank, search.reasons())
+            found += _grouped(rank, later_roots(rank, step) | search.reasons())
     return found
 
 
@@ -223,7 +223,7 @@ class _Search:
     def _tensor_reason(self, position: int, facts: Mapping[str, Any], changes: NDArray[np.void]) -> str:
         tensors = changes[changes["side"] == Side.INPUT]
         dtypes = [tensor.dtype for tensor in facts["meta"].inputs]
-        integers = [dtypes[int(i)].startswith(_INTEGERS) for i in tensors["index"] if int(i) < len(dtypes)]
+        integers = [dtypes[int(i)].startswith(INTEGERS) for i in tensors["index"] if int(i) < len(dtypes)]
         if integers and all(integers) and facts["phase"] == Phase.FORWARD:
             return "data"
         if len(tensors) > 1 and sorted(tensors["digest_a"].tolist()) == sorted(tensors["digest_b"].tolist()):

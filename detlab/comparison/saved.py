@@ -151,6 +151,7 @@ def _rank(
         verdicts=_dense(verdicts, differing, int(starts[-1])),
         masks=_dense(masks, differing, int(starts[-1])),
         differing=differing,
+        any_aside=bool(masks.any()),
         num_missing=entry["num_missing"],
         num_other_choice=entry["num_other_choice"],
         num_exchanged=entry["num_exchanged"],

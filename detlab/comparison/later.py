@@ -1,0 +1,114 @@
+"""Roots after a rank's first divergent step: what cannot have come with the differences before it.
+
+By then parameters, activations and gradients carry differences, so a differing input says little. Three
+things still do: calls of one run only where no number from Python differs that could have taken another
+branch, integer inputs such as token ids that no recorded call made, and a generator that no differing
+random op has drawn from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.comparison.communication import INPUTS_DIFFER
+from detlab.comparison.ranks import RankComparison
+from detlab.comparison.tensors import differing, tensors_of
+from detlab.schema import Flag, Kind, Phase, Side, Verdict
+
+INTEGERS = ("int", "uint", "bool")
+"""Beginnings of the names of integer dtypes."""
+
+_ONE_SIDED = (Verdict.ONLY_A, Verdict.ONLY_B)
+
+
+def later_roots(rank: RankComparison, first_step: int) -> dict[int, str]:
+    """Give the roots of the steps after the first divergent one, with their reasons.
+
+    Parameters
+    ----------
+    rank
+        A rank that diverges.
+    first_step
+        The least step in which it does.
+    """
+    found: dict[int, str] = {}
+    steps = np.unique(np.concatenate([np.unique(trace.index["step"]) for trace in (rank.a, rank.b)]))
+    before = _Step.of(rank, rank.differing_in(first_step, first_step))
+    has_read, has_drawn = bool(before.reads.any()), bool(before.draws.any())
+    for step in steps[steps > first_step].tolist():
+        differs = rank.differing_in(step, step)
+        here = _Step.of(rank, differs[rank.is_counted(differs)])
+        if not has_read:
+            found |= dict.fromkeys(_one_sided(rank, here), "one_side")
+        found |= _entering(rank, here, before, has_drawn)
+        has_read, has_drawn = has_read or bool(here.reads.any()), has_drawn or bool(here.draws.any())
+        before = here
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The differing calls of one step: their positions, metas and phases; host reads and random ops."""
+
+    positions: NDArray[np.intp]
+    metas: NDArray[np.uint32]
+    phases: NDArray[np.uint8]
+    reads: NDArray[np.bool_]
+    draws: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, rank: RankComparison, positions: NDArray[np.intp]) -> _Step:
+        """Read what is needed of the calls, once."""
+        facts = rank.events(positions, ("kind", "flags", "meta", "phase"))
+        paired = ~np.isin(rank.verdicts[positions], _ONE_SIDED)
+        draws = (facts["flags"] & np.uint16(Flag.SEEDED)) != 0
+        return cls(
+            positions, facts["meta"], facts["phase"], paired & (facts["kind"] == Kind.HOST_READ), draws
+        )
+
+
+def _one_sided(rank: RankComparison, here: _Step) -> Iterator[int]:
+    chosen = here.positions[np.isin(rank.verdicts[here.positions], _ONE_SIDED)]
+    reads = here.positions[here.reads]
+    if len(chosen) and not (reads < chosen[0]).any():
+        yield from chosen.tolist()
+
+
+def _entering(rank: RankComparison, here: _Step, before: _Step, has_drawn: bool) -> dict[int, str]:
+    """Find integer inputs and generator states that differ and that no differing call gave."""
+    outer = np.isin(here.phases, (Phase.DATA, Phase.FORWARD))
+    wanted = here.draws | (outer & np.isin(here.metas, _of_metas(rank, "inputs")))
+    takers = here.positions[wanted]
+    takers = takers[np.isin(rank.verdicts[takers], INPUTS_DIFFER)]
+    if not len(takers):
+        return {}
+    changes = differing(tensors_of(rank, takers), Side.INPUT, Side.GENERATOR)
+    drawn = changes["position"][changes["side"] == Side.GENERATOR]
+    found = {int(position): "generator" for position in drawn[:1] if not has_drawn}
+    made = _made(rank, before) | _made(rank, here)
+    for change in changes[changes["side"] == Side.INPUT]:
+        position, index = int(change["position"]), int(change["index"])
+        if _is_integer(rank, position, index) and int(change["digest_a"]) not in made:
+            found[position] = "data"
+    return found
+
+
+def _of_metas(rank: RankComparison, side: str) -> list[int]:
+    """Give the ids of the metas of run a with an integer tensor on one side."""
+    metas = enumerate(rank.a.names.metas)
+    return [n for n, meta in metas if any(t.dtype.startswith(INTEGERS) for t in getattr(meta, side))]
+
+
+def _is_integer(rank: RankComparison, position: int, index: int) -> bool:
+    meta = rank.a.names.metas[int(rank.events(np.array([position]), ("meta",))["meta"][0])]
+    return index < len(meta.inputs) and meta.inputs[index].dtype.startswith(INTEGERS)
+
+
+def _made(rank: RankComparison, step: _Step) -> set[int]:
+    """Give the digests of the differing integer tensors that recorded calls gave."""
+    chosen = step.positions[np.isin(step.metas, _of_metas(rank, "outputs"))]
+    return set(differing(tensors_of(rank, chosen), Side.OUTPUT)["digest_a"].tolist())
