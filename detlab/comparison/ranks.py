@@ -213,6 +213,8 @@ class RankComparison:
     def events(self, positions: NDArray[np.intp], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         """Give columns at some positions: of run a where it has the call, else of run b."""
         at_a, at_b = self.rows(positions)
+        if (at_a >= 0).all():
+            return read_rows(self.a, at_a, names)
         from_a = read_rows(self.a, at_a[at_a >= 0], names)
         from_b = read_rows(self.b, at_b[at_a < 0], names)
         merged = {}
@@ -234,7 +236,9 @@ def _are_neighbours(trace: RankTrace, first_step: int, last_step: int) -> bool:
 
 
 def read_rows(trace: RankTrace, rows: NDArray[np.int64], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Read columns of scattered rows, each batch once."""
+    """Read columns of some rows, each batch once; rows in one run are not looked up one by one."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
+        return trace.columns(int(rows[0]), int(rows[-1]) + 1, names)
     bounds = trace.batch_starts()
     batch_of = np.searchsorted(bounds, rows, side="right") - 1
     out: dict[str, NDArray[Any]] = {}
