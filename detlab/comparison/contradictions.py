@@ -8,7 +8,7 @@ that share what they write to or draw from are the cause of what follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -43,8 +43,9 @@ def judge_contradictions(rank: RankComparison) -> dict[int, Judgement]:
     here = here[rank.is_counted(here)]
     receivers = here[rank.verdicts[here] == Verdict.RECEIVER]
     found = {position: Judgement(Verdict.ORIGIN, "kernel") for position in _hidden_lanes(rank, receivers)}
-    for earlier, later in swapped(rank, receivers):
-        found |= {earlier: Judgement(Verdict.ORIGIN, "order"), later: Judgement(Verdict.RECEIVER, "order")}
+    for first, *others in swapped(rank, receivers):
+        found |= dict.fromkeys(others, Judgement(Verdict.RECEIVER, "order"))
+        found[first] = Judgement(Verdict.ORIGIN, "order")
     origins = rank.counted(Verdict.ORIGIN)
     calls = origins[rank.events(origins, ("kind",))["kind"] != Kind.COLLECTIVE]
     found |= {position: Judgement(Verdict.UNKNOWN, "in_flight") for position in _in_flight(rank, calls, step)}
@@ -83,15 +84,24 @@ def _has_origin_lane(tensors: NDArray[np.void], lanes: int) -> bool:
     return bool(np.setdiff1d(outputs, inputs).size)
 
 
-def swapped(rank: RankComparison, receivers: NDArray[np.intp]) -> list[tuple[int, int]]:
-    """Find two calls that the runs make in another order and that share what they change.
+def swapped(rank: RankComparison, receivers: NDArray[np.intp]) -> list[list[int]]:
+    """Find calls that the runs make in another order and that share what they change, in the order of run a.
 
     Such calls cross in the order of the runs, or stand at one place with each other's inputs.
     """
     receivers = receivers[:_MAX_ORDER]
     tensors = tensors_of(rank, receivers)
-    pairs = [*_crossing(rank, receivers), *_exchanged(rank, receivers, tensors)]
-    return sorted({(p, q) for p, q in pairs if _share_state(rank, tensors, p, q)})
+    pairs = {*_crossing(rank, receivers), *_exchanged(rank, receivers, tensors)}
+    return _connected(sorted((p, q) for p, q in pairs if _share_state(rank, tensors, p, q)))
+
+
+def _connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Join the pairs that have a call in common."""
+    sets: list[set[int]] = []
+    for pair in pairs:
+        apart = [each for each in sets if each.isdisjoint(pair)]
+        sets = [*apart, set(pair).union(*(each for each in sets if not each.isdisjoint(pair)))]
+    return [sorted(each) for each in sets]
 
 
 def num_exchanged(rank: RankComparison, judged: Mapping[int, Judgement]) -> int:
@@ -101,10 +111,13 @@ def num_exchanged(rank: RankComparison, judged: Mapping[int, Judgement]) -> int:
 
 
 def _crossing(rank: RankComparison, positions: NDArray[np.intp]) -> list[tuple[int, int]]:
-    """Give neighbouring pairs of calls that run b makes in the other order."""
-    rows_b = rank.rows(positions)[1]
-    crossing = np.flatnonzero(np.diff(rows_b) < 0)
-    return [(int(positions[at]), int(positions[at + 1])) for at in crossing]
+    """Give pairs of calls that are neighbours in one run and that the other makes in the other order."""
+    in_b = np.argsort(rank.rows(positions)[1], kind="stable")
+    place_in_b = np.argsort(in_b)
+    of_a = np.flatnonzero(np.diff(place_in_b) < 0)
+    of_b = np.flatnonzero(np.diff(in_b) < 0)
+    firsts, seconds = np.concatenate([of_a, in_b[of_b + 1]]), np.concatenate([of_a + 1, in_b[of_b]])
+    return list(zip(positions[firsts].tolist(), positions[seconds].tolist(), strict=True))
 
 
 def _exchanged(
@@ -114,17 +127,17 @@ def _exchanged(
     callees = dict(
         zip(positions.tolist(), rank.events(positions, ("callee",))["callee"].tolist(), strict=True)
     )
-    waiting: dict[tuple[str, int, int, int, int], int] = {}
+    waiting: dict[tuple[str, int, int, int, int], list[int]] = {}
     pairs = []
-    for row in differing(tensors, Side.INPUT, Side.GENERATOR):
+    for row in differing(tensors[tensors["in_both"]], Side.INPUT, Side.GENERATOR):
         op = rank.a.names.callees[callees[int(row["position"])]].op
         place = op, int(row["side"]), int(row["index"])
         mine, theirs = int(row["digest_a"]), int(row["digest_b"])
-        partner = waiting.pop((*place, theirs, mine), None)
-        if partner is not None:
-            pairs.append((partner, int(row["position"])))
+        partners = waiting.get((*place, theirs, mine))
+        if partners:
+            pairs.append((partners.pop(), int(row["position"])))
         else:
-            waiting[(*place, mine, theirs)] = int(row["position"])
+            waiting.setdefault((*place, mine, theirs), []).append(int(row["position"]))
     return pairs
 
 
