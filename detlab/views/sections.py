@@ -15,7 +15,9 @@ from detlab.views.chart_svg import Line, bar_chart, line_chart
 from detlab.views.fill import make_grid
 from detlab.views.map_html import map_html, swatch
 from detlab.views.palette import VERDICT_COLOURS, css
+from detlab.views.path_svg import paths_html
 from detlab.views.recipes import is_version, recipe_entries
+from detlab.views.routes import Routes
 from detlab.views.series import (
     describe,
     divergence_counts,
@@ -65,10 +67,11 @@ def findings(cmp: Comparison) -> str:
             else "Nothing differs in what was compared"
         )
         return f"<p>{said}.</p>"
-    return "".join(_finding(number, finding) for number, finding in enumerate(shown, 1)) + rest
+    routes = Routes(cmp)
+    return "".join(_finding(finding, paths_html(finding, routes.of(finding))) for finding in shown) + rest
 
 
-def _finding(number: int, finding: Finding) -> str:
+def _finding(finding: Finding, paths: str) -> str:
     scopes = ", ".join(scope or "no module" for scope in finding.scopes[:4])
     more = f" and {len(finding.scopes) - 4} more" if len(finding.scopes) > 4 else ""
     axis = f", all of {finding.axis}" if finding.axis not in ("", "all") else ""
@@ -95,7 +98,7 @@ def _finding(number: int, finding: Finding) -> str:
     return (
         f'<article class="finding"><h3><span class="class">{html(finding.finding_class)}</span> '
         f"<code>{html(finding.op)}</code></h3><dl>{listed}</dl>"
-        f'<p class="next"><b>Next:</b> <code>{html(finding.next)}</code></p>'
+        f'<p class="next"><b>Next:</b> <code>{html(finding.next)}</code></p>{paths}'
         f"<details{' open' if len(finding.sites) == 1 else ''}>"
         f"<summary>{_number(finding.num_sites, 'call')}, "
         f"{_number(len(finding.sites), 'site')} listed</summary><ul>{sites}</ul></details></article>"
