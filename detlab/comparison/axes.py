@@ -1,51 +1,107 @@
-"""Which parallel axis a set of ranks fits, and how often chance fits one as well."""
+"""Which axis (coordinate, node, rack) a set of ranks fits, and how often chance fits one as well."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import comb
 
+from detlab.comparison.ranks import RankComparison
 from detlab.schema import Coordinate
+from detlab.store import RankHeader
+
+Racks = Mapping[str, str]
+"""The rack of each host, as the manifest of a run states it."""
+
+Candidates = Mapping[frozenset[int], Sequence[str]]
+"""For each set of ranks that has an axis' value to itself, every name of it."""
 
 
-def fitting_axis(coordinates: Mapping[int, Coordinate], ranks: Collection[int]) -> tuple[str, float | None]:
+def fitting_axis(
+    candidates: Candidates, compared: Collection[int], ranks: Collection[int]
+) -> tuple[str, float | None]:
     """Name the axis whose one value is just the set of ranks given.
 
     Parameters
     ----------
-    coordinates
-        Place of every compared rank.
+    candidates
+        What `candidate_axes` gives.
+    compared
+        Every compared rank.
     ranks
         The ranks that have something in common.
 
     Returns
     -------
     axis
-        ``all`` for every rank, ``dp=1`` for all ranks at one value of an axis, else empty.
+        ``all`` for every rank, ``dp=1`` for all ranks at one value of an axis, else empty. Where several
+        axes have that set, all are named, as in ``dp=1, which is node n1``: nothing tells them apart.
     chance
         The share of equally large sets of ranks that fit some axis; None where no axis fits. With few
-        ranks it is large, and the pattern says little.
+        ranks or many axes it is large, and the pattern says little.
     """
     chosen = frozenset(ranks)
-    if chosen == frozenset(coordinates):
+    if chosen == frozenset(compared):
         return "all", 1.0
-    sets = _axis_sets(coordinates)
-    name = next((name for members, name in sets.items() if members == chosen), "")
-    if not name:
+    names = candidates.get(chosen, ())
+    if not names:
         return "", None
-    alike = sum(len(members) == len(chosen) for members in sets)
-    return name, alike / comb(len(coordinates), len(chosen))
+    alike = sum(len(members) == len(chosen) for members in candidates)
+    others = f", which is {' and '.join(names[1:])}" if names[1:] else ""
+    return names[0] + others, alike / comb(len(compared), len(chosen))
 
 
-def _axis_sets(coordinates: Mapping[int, Coordinate]) -> dict[frozenset[int], str]:
-    """Give the ranks at each value of each axis that has more than one value."""
-    sets: dict[frozenset[int], str] = {}
+def candidate_axes(ranks: Sequence[RankComparison], racks: tuple[Racks, Racks] = ({}, {})) -> Candidates:
+    """Give the sets of ranks at each value of each axis that has more than one value.
+
+    Parameters
+    ----------
+    ranks
+        Every compared rank.
+    racks
+        The rack of each host in run a and in run b.
+
+    Returns
+    -------
+    The sets by the ranks' numbers in run a. A node is the ``host`` in the recipe of a rank. Each run has
+    hosts of its own, so either run's nodes and racks are axes, named ``node n1 in a``, or ``node n1`` where
+    both runs have it on the same ranks. A run that does not state one for every compared rank has none.
+    """
+    found: dict[frozenset[int], list[str]] = defaultdict(list)
     for axis in Coordinate._fields:
-        members: dict[int, set[int]] = defaultdict(set)
-        for rank, coordinate in coordinates.items():
-            members[getattr(coordinate, axis)].add(rank)
-        if len(members) > 1:
-            for value, ranks in members.items():
-                sets.setdefault(frozenset(ranks), f"{axis}={value}")
-    return sets
+        for value, members in _sets({each.rank: str(getattr(each.coordinate, axis)) for each in ranks}):
+            found[members].append(f"{axis}={value}")
+    hosts_a = {each.rank: _host(each.a.header) for each in ranks}
+    hosts_b = {each.rank: _host(each.b.header) for each in ranks}
+    racks_a, racks_b = (
+        {rank: of_host.get(host, "") for rank, host in hosts.items()}
+        for hosts, of_host in zip((hosts_a, hosts_b), racks, strict=True)
+    )
+    for name, members in (*_placed("node", hosts_a, hosts_b), *_placed("rack", racks_a, racks_b)):
+        found[members].append(name)
+    return found
+
+
+def _placed(
+    axis: str, in_a: Mapping[int, str], in_b: Mapping[int, str]
+) -> Iterator[tuple[str, frozenset[int]]]:
+    """Name the sets of ranks that share a machine in run a, in run b, or the same one in both."""
+    mine, theirs = (_sets(values) if all(values.values()) else [] for values in (in_a, in_b))
+    for value, members in mine:
+        yield f"{axis} {value}{'' if (value, members) in theirs else ' in a'}", members
+    for value, members in theirs:
+        if (value, members) not in mine:
+            yield f"{axis} {value} in b", members
+
+
+def _sets(values: Mapping[int, str]) -> list[tuple[str, frozenset[int]]]:
+    """Give each value with its ranks; nothing where all ranks have the same one."""
+    members: dict[str, set[int]] = defaultdict(set)
+    for rank, value in values.items():
+        members[value].add(rank)
+    return [(value, frozenset(ranks)) for value, ranks in members.items()] if len(members) > 1 else []
+
+
+def _host(header: RankHeader) -> str:
+    host = header.recipe.get("host")
+    return host if isinstance(host, str) else ""

@@ -2,13 +2,14 @@
 
 A trace holds many calls of the diverging op under other dtypes, layouts, shapes and phases. Only calls
 with equal inputs are instances: a call with differing inputs is untested. A clean instance is one that was
-not seen to differ: small sizes, integers and bf16 can hide a race. No new run is needed.
+not seen to differ: small sizes, integers and bf16 can hide a race, so each cell is asked how many of its
+clean calls could have shown one. No new run is needed.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import comb
 from typing import Any, Final, NamedTuple
 
@@ -32,20 +33,41 @@ DISCRIMINATE_COLUMNS: Final = {
 """Columns of `detlab.comparison.Comparison.discriminate`."""
 
 
+_NARROW: Final = ("bfloat16", "float16", "float8", "float4")
+"""Beginnings of the names of dtypes whose rounding can make two different sums one."""
+
+_FEW: Final = 4096
+"""Outputs of at most so many elements can be made by one block, whose order is then always the same."""
+
+
 class Instance(NamedTuple):
-    """One call of the op with equal inputs: what it is by each axis, and whether its output differs."""
+    """One call of the op with equal inputs.
+
+    Attributes
+    ----------
+    axes
+        What it is by each axis.
+    is_divergent
+        Whether its output differs.
+    made
+        Kind of what it gives: ``narrow floats``, ``integers``, ``wide`` or ``not recorded``.
+    num_elements
+        Size of its largest output.
+    """
 
     axes: dict[str, str]
     is_divergent: bool
+    made: str
+    num_elements: int
 
 
 def discriminate(ranks: Sequence[RankComparison], steps: Sequence[int], finding: Finding) -> pl.DataFrame:
     """Group the instances of a finding's op by each axis; a frame of the `DISCRIMINATE_COLUMNS`."""
     instances = [each for rank in ranks for each in _instances(rank, steps, finding.op)]
-    divergent = sum(each.is_divergent for each in instances)
+    hidden = _hidden(instances)
     rows: list[dict[str, Any]] = []
     for axis in _axes(instances):
-        rows += _rows_of(axis, instances, divergent)
+        rows += _rows_of(axis, instances, hidden)
     return pl.DataFrame(rows, DISCRIMINATE_COLUMNS)
 
 
@@ -69,7 +91,7 @@ def _of_rows(rank: RankComparison, rows: np.ndarray[Any, Any]) -> Iterable[Insta
     for at in np.flatnonzero(tested):
         meta = rank.a.names.metas[int(events["meta"][at])]
         phase = Phase(int(events["phase"][at])).name.lower()
-        yield Instance(_describe(meta, phase), verdicts[at] == Verdict.ORIGIN)
+        yield Instance(_describe(meta, phase), bool(verdicts[at] == Verdict.ORIGIN), *_made(meta))
 
 
 def _describe(meta: Meta, phase: str) -> dict[str, str]:
@@ -113,37 +135,120 @@ def _axes(instances: Sequence[Instance]) -> list[str]:
     return list(dict.fromkeys(axis for each in instances for axis in each.axes))
 
 
-def _rows_of(axis: str, instances: Sequence[Instance], num_divergent: int) -> list[dict[str, Any]]:
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for each in instances:
-        counts[each.axes.get(axis, "")][not each.is_divergent] += 1
-    separates = len(counts) > 1 and all(0 in pair for pair in counts.values())
-    chance = _chance(counts.values(), len(instances), num_divergent) if separates else None
-    says = _verdict_on(axis, counts, separates, chance)
+def _made(meta: Meta) -> tuple[str, int]:
+    """Give the kind of a call's outputs and the size of the largest."""
+    size = max((int(np.prod(tensor.shape)) for tensor in meta.outputs), default=0)
+    dtypes = [tensor.dtype for tensor in meta.outputs]
+    if not all(dtypes) or not dtypes:
+        return "not recorded", size
+    if all(name.startswith(_NARROW) for name in dtypes):
+        return "narrow floats", size
+    whole = all(name.startswith(("int", "uint", "bool")) for name in dtypes)
+    return "integers" if whole else "wide", size
+
+
+def _hidden(instances: Sequence[Instance]) -> list[str]:
+    """Say for each clean call what can hide a difference there; empty where one would have shown.
+
+    Only what no divergent call shares hides anything: where a narrow float diverges, narrow floats show it.
+    """
+    divergent = [each for each in instances if each.is_divergent]
+    shown = {each.made for each in divergent}
+    least = min((each.num_elements for each in divergent), default=0)
+    return [_hiding(each, shown, least) for each in instances]
+
+
+def _hiding(instance: Instance, shown: set[str], least: int) -> str:
+    if instance.is_divergent:
+        return ""
+    if instance.made in _HIDES and instance.made not in shown:
+        return instance.made
+    return "few elements" if instance.num_elements <= _FEW and instance.num_elements < least else ""
+
+
+_HIDES: Final = {
+    "narrow floats": "narrow floats: rounding can hide a difference",
+    "integers": "integers: their sums are exact in any order, which can hide a difference",
+    "few elements": "few elements: one block can make them, which can hide a difference",
+    "not recorded": "outputs of no recorded dtype: rounding can hide a difference",
+}
+"""What can hide a difference in a clean call, and how."""
+
+
+class _Cell(NamedTuple):
+    """The calls at one value of an axis: how many diverge, and what could hide it in each clean one."""
+
+    divergent: int
+    clean: tuple[str, ...]
+
+    @classmethod
+    def of(cls, members: Sequence[tuple[Instance, str]]) -> _Cell:
+        clean = tuple(hidden for each, hidden in members if not each.is_divergent)
+        return cls(len(members) - len(clean), clean)
+
+    @property
+    def num_telling(self) -> int:
+        """Clean calls that would have shown a difference."""
+        return self.clean.count("")
+
+
+def _rows_of(axis: str, instances: Sequence[Instance], hidden: Sequence[str]) -> list[dict[str, Any]]:
+    members: dict[str, list[tuple[Instance, str]]] = defaultdict(list)
+    for each, hiding in zip(instances, hidden, strict=True):
+        members[each.axes.get(axis, "")].append((each, hiding))
+    cells = {value: _Cell.of(held) for value, held in sorted(members.items())}
+    separates = len(cells) > 1 and all(not cell.divergent or not cell.clean for cell in cells.values())
+    chance = _chance(cells.values(), len(instances)) if separates else None
+    says = _verdict_on(axis, cells, chance)
     return [
-        {"axis": axis, "value": value, "divergent": pair[0], "clean": pair[1], "separates": separates,
-         "chance": chance, "says": says}
-        for value, pair in sorted(counts.items())
+        {"axis": axis, "value": value, "divergent": cell.divergent, "clean": len(cell.clean),
+         "separates": separates, "chance": chance, "says": says}
+        for value, cell in cells.items()
     ]  # fmt: skip
 
 
-def _chance(pairs: Iterable[Sequence[int]], total: int, num_divergent: int) -> float:
+def _chance(cells: Collection[_Cell], total: int) -> float:
     """Give how often as many divergent calls, spread at random, fall into whole values of an axis."""
-    sizes = [sum(pair) for pair in pairs]
+    num_divergent = sum(cell.divergent for cell in cells)
     reachable = {0: 1}
-    for size in sizes:
+    for cell in cells:
+        size = cell.divergent + len(cell.clean)
         for taken, ways in list(reachable.items()):
             reachable[taken + size] = reachable.get(taken + size, 0) + ways
     return min(1.0, reachable.get(num_divergent, 0) / comb(total, num_divergent))
 
 
-def _verdict_on(axis: str, counts: dict[str, list[int]], separates: bool, chance: float | None) -> str:
-    if len(counts) == 1:
+def _verdict_on(axis: str, cells: Mapping[str, _Cell], chance: float | None) -> str:
+    """Say what an axis shows: nothing, what separates and how well that is tested, or what rules it out."""
+    if len(cells) == 1:
         return f"all instances have one {axis}: nothing is said of it"
-    if separates:
-        return (
-            f"{axis} separates divergent from clean; chance does so in {chance:.1%} of cases. What is clean "
-            "was not seen to differ: bf16, integers and small sizes can hide it"
-        )
-    mixed = min(value for value, pair in counts.items() if 0 not in pair)
-    return f"ruled out as the only axis: {mixed or 'none'} has divergent and clean instances"
+    if chance is not None:
+        clean = {value: cell for value, cell in cells.items() if cell.clean}
+        powers = "; ".join(_power(value or "none", cell) for value, cell in clean.items())
+        known = f". What is clean was not seen to differ. {powers}" if powers else ""
+        return f"{axis} separates divergent from clean; chance does so in {chance:.1%} of cases{known}"
+    mixed = {value: cell for value, cell in cells.items() if cell.divergent and cell.clean}
+    value, cell = max(mixed.items(), key=lambda item: item[1].num_telling)
+    if cell.num_telling:
+        return f"ruled out as the only axis: {value or 'none'} has divergent and clean instances"
+    if all(cell.divergent for cell in cells.values()):
+        return "ruled out as the only axis: every value of it has divergent instances"
+    return f"not ruled out: {value or 'none'} has divergent and clean instances, but {_weakness(cell)}"
+
+
+def _power(value: str, cell: _Cell) -> str:
+    """Say what a cell without divergent calls proves; the bound takes its calls for independent trials."""
+    if not cell.num_telling:
+        return f"{value}: {_weakness(cell)}"
+    hidden = len(cell.clean) - cell.num_telling
+    aside = f" ({hidden} more prove little: {_reasons(cell)})" if hidden else ""
+    bound = 1 - 0.05 ** (1 / cell.num_telling)
+    return f"{value}: {cell.num_telling} clean calls exclude a rate above {bound:.0%} at 95%{aside}"
+
+
+def _weakness(cell: _Cell) -> str:
+    return f"all clean calls prove little ({_reasons(cell)})"
+
+
+def _reasons(cell: _Cell) -> str:
+    return "; ".join(_HIDES[name] for name in sorted({*cell.clean} - {""}))

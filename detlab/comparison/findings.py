@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from detlab.comparison.axes import fitting_axis
+from detlab.comparison.axes import Candidates, Racks, candidate_axes, fitting_axis
 from detlab.comparison.notes import notes_on
 from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison
@@ -43,8 +43,9 @@ class Finding:
     evidence
         The least evidence among its calls.
     axis, chance
-        The parallel axis that the set of ranks fits, and how often a random set of as many ranks fits
-        some axis as well; empty and None when no axis fits.
+        The axis that the set of ranks fits (a parallel one, a node or a rack; all of them where several
+        have that set), and how often a random set of as many ranks fits some axis as well; empty and
+        None when no axis fits.
     matched_before, untested_after
         On the rank where it comes earliest: calls before it that match with evidence, and calls with
         differing inputs after it. Those are untested, not exonerated.
@@ -105,7 +106,10 @@ class _Group(NamedTuple):
 
 
 def group_findings(
-    roots: Sequence[Roots], ranks: Sequence[RankComparison], captures: Mapping[str, Path]
+    roots: Sequence[Roots],
+    ranks: Sequence[RankComparison],
+    captures: Mapping[str, Path],
+    racks: tuple[Racks, Racks] = ({}, {}),
 ) -> list[Finding]:
     """Group roots by reason, op, phase and kind of place.
 
@@ -117,6 +121,8 @@ def group_findings(
         All compared ranks.
     captures
         Folder of each captured call by its site.
+    racks
+        The rack of each host in run a and in run b.
 
     Returns
     -------
@@ -128,7 +134,8 @@ def group_findings(
     with_root = {each.rank.rank for each in roots}
     receivers = tuple(rank.rank for rank in ranks if rank.rank not in with_root and len(rank.divergent()))
     ordered = sorted(groups.values(), key=_execution_order)
-    return [_finding(members, ranks, receivers, captures) for members in ordered]
+    axes = candidate_axes(ranks, racks) if ordered else {}
+    return [_finding(members, ranks, receivers, captures, axes) for members in ordered]
 
 
 def _execution_order(members: Sequence[Roots]) -> tuple[int, int, int]:
@@ -145,13 +152,14 @@ def _finding(
     ranks: Sequence[RankComparison],
     receivers: tuple[int, ...],
     captures: Mapping[str, Path],
+    axes: Candidates,
 ) -> Finding:
     first = min(members, key=lambda roots: int(roots.positions[0]))
     rank, position = first.rank, int(first.positions[0])
     num_before = int(np.searchsorted(rank.differing, position))
     after = rank.verdicts[rank.differing[num_before:]]
     on_ranks = tuple(sorted({roots.rank.rank for roots in members}))
-    axis, chance = fitting_axis({each.rank: each.coordinate for each in ranks}, on_ranks)
+    axis, chance = fitting_axis(axes, [each.rank for each in ranks], on_ranks)
     sites = _sites(members)
     finding_class, why = REASONS[first.reason]
     draft = Finding(

@@ -81,7 +81,8 @@ def compare(
     ranks = [set_padding_aside(_with_judgements(rank, judged)) for rank in ranks]
     ranks = [replace(rank, num_exchanged=num_exchanged(rank, judged[rank.rank])) for rank in ranks]
     roots = find_roots(ranks, judged, judge)
-    findings = accept(group_findings(roots, ranks, _captures(run_a) | _captures(run_b)), known)
+    racks = (run_a.manifest.racks, run_b.manifest.racks)
+    findings = accept(group_findings(roots, ranks, _captures(run_a) | _captures(run_b), racks), known)
     problems = [*_problems(run_a, run_b), *damaged, *_missing(run_a, run_b, ranks)]
     return Comparison(
         run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems), judge, names

@@ -29,6 +29,9 @@ class Manifest:
         Settings of the recorder.
     created
         ISO 8601, UTC.
+    racks
+        The rack of each host, by the ``host`` in the recipes; empty when nobody stated it. The recorder
+        does not know it: write ``"racks": {"n0": "r1", …}`` into the manifest.
     """
 
     label: str
@@ -36,6 +39,7 @@ class Manifest:
     layout: Mapping[str, int] = field(default_factory=dict)
     recorder: Mapping[str, object] = field(default_factory=dict)
     created: str = ""
+    racks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,14 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest(**content)
         sizes = {str(axis): int(size) for axis, size in manifest.layout.items()}
-        return replace(manifest, label=str(manifest.label), world_size=int(manifest.world_size), layout=sizes)
+        racks = {str(host): str(rack) for host, rack in manifest.racks.items()}
+        return replace(
+            manifest,
+            label=str(manifest.label),
+            world_size=int(manifest.world_size),
+            layout=sizes,
+            racks=racks,
+        )
     except (TypeError, ValueError, AttributeError) as error:
         raise TraceError(f"{path} is not a manifest: {error}", "record the run anew") from error
 

@@ -2,6 +2,7 @@
 
 from detlab import compare
 from detlab.testing import Call, make_run
+from tests.comparison.stories import INDEX_ADD, expect
 
 
 def gemms(word):
@@ -32,7 +33,9 @@ def test_the_axis_that_separates_is_named_and_the_others_are_ruled_out():
         ("bfloat16", 0, 4),
         ("float32", 4, 0),
     ]
-    assert axes["accumulate"]["says"].startswith("ruled out as the only axis")
+    assert axes["accumulate"]["says"] == (
+        "ruled out as the only axis: every value of it has divergent instances"
+    )
     assert axes["phase"]["says"] == "all instances have one phase: nothing is said of it"
 
 
@@ -46,3 +49,67 @@ def test_a_call_with_differing_inputs_is_untested_and_not_counted():
     other = [Call("gemm.default", "a", ["x"], ["Y"]), Call("gemm.default", "b", ["Y"], ["z"])]
     frame = compare(make_run({0: base}), make_run({0: other})).discriminate(0)
     assert set(frame.select("divergent", "clean").rows()) == {(1, 0)}
+
+
+# What a clean cell proves
+
+
+def says(axis, *calls):
+    """What is said of an axis by one op's calls: scope, shape, dtype and whether it diverges, of each."""
+
+    def run(end):
+        return [
+            Call(
+                "gemm.default", f"probe.{n}", [f"x{n}"], [f"y{n}{end * odd}"],
+                shape=shape, dtype=dtype, attributes={"layout": layout},
+            )
+            for n, (layout, shape, dtype, odd) in enumerate(calls)
+        ]  # fmt: skip
+
+    frame = compare(make_run({0: run("")}), make_run({0: run("!")})).discriminate(0)
+    (sentence,) = set(frame.filter(axis=axis)["says"])
+    return sentence
+
+
+def test_clean_cells_that_rounding_can_hide_are_said_to_prove_little():
+    def run(word):
+        wide = [Call(INDEX_ADD, f"wide.{n}", [f"x{n}"], [f"{word}{n}"]) for n in range(4)]
+        narrow = [Call(INDEX_ADD, f"narrow.{n}", [f"h{n}"], [f"z{n}"], dtype="bfloat16") for n in range(4)]
+        return [*wide, *narrow]
+
+    cmp = expect(run("y"), run("Y"), "origin " * 4 + "match " * 4, ("kernel", INDEX_ADD, (0,)))
+    dtypes = cmp.discriminate(finding=0).filter(axis="output dtypes")
+    assert "bfloat16: all clean calls prove little (narrow floats: rounding can hide" in dtypes["says"][0]
+
+
+WIDE = ("NT", (512, 512), "float32", True)
+
+
+def test_clean_integers_are_said_to_prove_little():
+    said = says("output dtypes", WIDE, ("NN", (512, 512), "int64", False))
+    assert "int64: all clean calls prove little (integers" in said
+
+
+def test_clean_calls_of_few_elements_prove_little_unless_as_few_diverged():
+    small = ("NN", (4, 4), "float32", False)
+    assert "all clean calls prove little (few elements" in says("layout", WIDE, small)
+    assert "prove little" not in says("layout", ("NT", (4, 4), "float32", True), small)
+
+
+def test_narrow_floats_prove_something_where_narrow_floats_diverged():
+    narrow = ("NT", (512, 512), "bfloat16", True)
+    said = says("layout", WIDE, narrow, ("NN", (512, 512), "bfloat16", False))
+    assert "prove little" not in said
+
+
+def test_a_clean_cell_states_the_rate_that_it_excludes_and_what_it_does_not_count():
+    clean, hidden = ("NN", (512, 512), "float32", False), ("NN", (512, 512), "bfloat16", False)
+    said = says("layout", WIDE, *[clean] * 5, hidden)
+    assert "NN: 5 clean calls exclude a rate above 45% at 95% (1 more prove little: narrow floats" in said
+
+
+def test_an_axis_is_not_ruled_out_by_clean_calls_that_prove_little():
+    turned, hidden = ("NN", (512, 512), "float32", False), ("NT", (512, 512), "bfloat16", False)
+    assert says("layout", WIDE, turned, hidden).startswith("not ruled out: NT has divergent and clean")
+    shown = ("NT", (512, 512), "float32", False)
+    assert says("layout", WIDE, turned, shown).startswith("ruled out as the only axis: NT has divergent")
