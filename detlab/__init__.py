@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from detlab import samples, testing, views
     from detlab.captures import Capture, load_capture
-    from detlab.comparison import Comparison, check_replicas, compare, compare_many, load_comparison
+    from detlab.comparison import (
+        Comparison,
+        check_recompute,
+        check_replicas,
+        compare,
+        compare_many,
+        load_comparison,
+    )
     from detlab.errors import DetlabError
     from detlab.kernel import ReplayReport, replay
     from detlab.readers import load_run
@@ -32,6 +39,7 @@ __all__ = [
     "Recorder",
     "ReplayReport",
     "Run",
+    "check_recompute",
     "check_replicas",
     "compare",
     "compare_many",
@@ -52,6 +60,7 @@ _HOME: Final = {
     "Recorder": "record",
     "ReplayReport": "kernel",
     "Run": "run",
+    "check_recompute": "comparison",
     "check_replicas": "comparison",
     "compare": "comparison",
     "compare_many": "comparison",

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import detlab
+from detlab.schema import Phase
 
 HEAVY = ("numpy", "polars", "pyarrow", "torch", "plotly", "ipywidgets", "anywidget", "megatron", "xxhash")
 
@@ -38,6 +39,27 @@ def test_every_public_name_is_there_and_sorted():
     assert detlab.__all__ == sorted(detlab.__all__)
     assert all(hasattr(detlab, name) for name in detlab.__all__)
     assert dir(detlab) == detlab.__all__
+
+
+def test_every_check_takes_a_path_as_compare_does(tmp_path):
+    a = detlab.samples.sample_path("race") / "a"
+    run = detlab.load_run(a)
+    assert detlab.check_replicas(a).equals(detlab.check_replicas(run))
+    assert detlab.check_replicas(str(a)).equals(detlab.check_replicas(run))
+    assert detlab.compare_many([a, str(a)]).verdict == detlab.compare_many([run, run]).verdict
+    calls = [
+        detlab.testing.Call("aten.mm.default", "lin", ["x"], [word], phase=phase)
+        for word, phase in (("y", Phase.FORWARD), ("Y", Phase.RECOMPUTE))
+    ]
+    recomputing = detlab.testing.make_run({0: calls})
+    folder = detlab.testing.save_run(recomputing, tmp_path / "run")
+    assert detlab.check_recompute(folder).equals(detlab.check_recompute(recomputing))
+
+
+@pytest.mark.parametrize("check", ["check_recompute", "check_replicas"])
+def test_a_check_of_nothing_says_that_the_path_does_not_exist(check, tmp_path):
+    with pytest.raises(detlab.DetlabError, match="nowhere does not exist"):
+        getattr(detlab, check)(tmp_path / "nowhere")
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
+from os import PathLike
 from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from detlab.comparison.replicated import Group, Tensor, name_of, tensors_of_ranks
 from detlab.errors import NotComparable
+from detlab.readers import load_run
 from detlab.run import Run, spans
 from detlab.schema import Phase, Site
 
@@ -33,13 +35,14 @@ REPLICA_COLUMNS: Final[dict[str, Any]] = {
 """Columns of `check_replicas`."""
 
 
-def check_replicas(run: Run) -> pl.DataFrame:
+def check_replicas(run: Run | str | PathLike[str]) -> pl.DataFrame:
     """Find tensors that ranks should hold alike and do not.
 
     Parameters
     ----------
     run
-        A run with two recorded ranks or more, and its parallel layout.
+        A run with two recorded ranks or more, and its parallel layout; or a path that `detlab.load_run`
+        can read.
 
     Returns
     -------
@@ -55,7 +58,10 @@ def check_replicas(run: Run) -> pl.DataFrame:
     ------
     NotComparable
         The layout is not known, or no two recorded ranks show a tensor that could be compared.
+    TraceError
+        The run cannot be read.
     """
+    run = run if isinstance(run, Run) else load_run(run)
     if not run.manifest.layout:
         raise NotComparable(
             f"{run.label} does not say how its ranks are laid out.",

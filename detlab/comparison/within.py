@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from os import PathLike
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from detlab.comparison.step_events import StepEvents
 from detlab.comparison.verdicts import MetaFacts, judge
 from detlab.errors import NotComparable
 from detlab.ops import is_deterministic, is_seeded, is_view
+from detlab.readers import load_run
 from detlab.run import Run
 from detlab.schema import Evidence, Flag, Kind, Mask, Phase, Verdict
 
@@ -40,7 +42,7 @@ _LATER: Final = (Phase.BACKWARD, Phase.UNSPECIFIED)
 Rows = NDArray[np.intp]
 
 
-def check_recompute(run: Run) -> pl.DataFrame:
+def check_recompute(run: Run | str | PathLike[str]) -> pl.DataFrame:
     """Compare the calls of the forward with their own recomputation in the backward of the same step.
 
     Equal inputs and other outputs inside one run are a race or a missing seed that no environment and no
@@ -51,7 +53,7 @@ def check_recompute(run: Run) -> pl.DataFrame:
     Parameters
     ----------
     run
-        A run that recomputes activations, recorded with inputs.
+        A run that recomputes activations, recorded with inputs, or a path that `detlab.load_run` can read.
 
     Returns
     -------
@@ -65,7 +67,10 @@ def check_recompute(run: Run) -> pl.DataFrame:
     ------
     NotComparable
         No call of the run was made again.
+    TraceError
+        The run cannot be read.
     """
+    run = run if isinstance(run, Run) else load_run(run)
     rows: list[dict[str, Any]] = []
     num_pairs = 0
     for trace in run.ranks:

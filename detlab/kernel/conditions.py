@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -95,20 +95,62 @@ def condition_for(
     )
 
 
-def changes_since_training(capture: Capture, condition: Condition) -> list[str]:
-    """Say in what this replay differs from the call that training made, one sentence each."""
+class Change(NamedTuple):
+    """One thing that is otherwise in the replay than it was in training.
+
+    Attributes
+    ----------
+    name
+        What it is: a version, a variable of the environment, a flag.
+    note
+        One sentence for the reader; empty for what the user chose and the condition's name says.
+    there, here
+        What it was in training and what it is in the replay; only for what a user of replay can choose.
+    """
+
+    name: str
+    note: str
+    there: str = ""
+    here: str = ""
+
+
+def changes_since_training(capture: Capture, condition: Condition) -> list[Change]:
+    """Find in what this replay differs from the call that training made, as far as the capture records it.
+
+    Nothing found means that the condition is that of training. On an accelerator the number of CPU threads
+    is none of its conditions.
+    """
     there, here = capture.state, torch_state(condition.device)
-    found = []
+    found = _chosen_otherwise(capture, condition)
     if condition.device != capture.device:
-        found.append(f"training called it on {capture.device}, this replay on {condition.device}")
+        note = f"training called it on {capture.device}, this replay on {condition.device}"
+        found.append(Change("device", note, f"device {capture.device}", condition.device))
     for name in ("cpu_capability", "device_name", "mkldnn", "cudnn_benchmark", "cudnn_deterministic"):
         if there[name] != here[name]:
-            found.append(f"{name} was {there[name]} in training and is {here[name]} here")
+            found.append(_change(name, there[name], here[name]))
     for name in ("versions", "env"):
         for key in sorted(there[name].keys() | here[name].keys()):
             was, is_here = (state[name].get(key, "absent") for state in (there, here))
             if was != is_here and _REACHES_AN_OP.fullmatch(key):
-                found.append(f"{key} was {was} in training and is {is_here} here")
+                found.append(_change(key, was, is_here))
+    return found
+
+
+def _change(name: str, was: object, is_here: object) -> Change:
+    return Change(name, f"{name} was {was} in training and is {is_here} here")
+
+
+def _chosen_otherwise(capture: Capture, condition: Condition) -> list[Change]:
+    """Give what the user of the replay chose otherwise than training had it."""
+    threads, deterministic = max(capture.state["threads"], 1), capture.state["deterministic"]
+    found = []
+    if condition.device == "cpu" and condition.threads != threads:
+        counted = f"{threads} thread{'' if threads == 1 else 's'}"
+        found.append(Change("threads", "", counted, str(condition.threads)))
+    if condition.deterministic != deterministic:
+        algorithms = ("default algorithms", "deterministic algorithms")
+        there, here = algorithms[deterministic], algorithms[condition.deterministic]
+        found.append(Change("algorithms", "", there, here))
     return found
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 import torch
 
 from detlab.captures import Capture
 from detlab.errors import InputError
-from detlab.kernel.conditions import Condition, changes_since_training, condition_for
+from detlab.kernel.conditions import Change, Condition, changes_since_training, condition_for
 from detlab.kernel.differences import OutputResult, OutputWatch
 from detlab.kernel.ops import find_op, gives_fresh_memory
-from detlab.kernel.power import what_hides_a_race
+from detlab.kernel.power import adds_up, what_hides_a_race
 from detlab.kernel.report import ReplayClass, ReplayReport
 from detlab.kernel.restore import RestoredCall
 from detlab.kernel.statistics import summarize
@@ -30,7 +31,9 @@ def replay(
     """Make a captured call many times under one condition and count the different results.
 
     Every trial starts from the captured bytes of every argument and the captured state of every generator.
-    All outputs and all mutated arguments are hashed. Stopping it (KeyboardInterrupt) keeps the trials so far.
+    All outputs and all mutated arguments are hashed. Under the conditions of training, the result that was
+    recorded there counts as one more; under others it proves nothing either way. Stopping it
+    (KeyboardInterrupt) keeps the trials so far.
 
     Parameters
     ----------
@@ -101,29 +104,53 @@ class _Trials:
 
 
 def _report(capture: Capture, condition: Condition, call: RestoredCall, made: _Trials) -> ReplayReport:
-    problems = changes_since_training(capture, condition) + made.problems
+    changes = changes_since_training(capture, condition)
+    problems = [change.note for change in changes if change.note] + made.problems
     if changed := call.adopt_silent_writes():
         problems.append(f"a trial changed {', '.join(changed)}, so that the next one began from other bits")
-    outcome = ReplayClass.INVALID if changed else _classify(capture, made.results)
+    num_traced = len(capture.output_digests)
+    seen = {result[:num_traced] for result in made.results}
+    is_seen = capture.output_digests in seen if num_traced and seen else None
+    disagrees = is_seen is False and not changes
+    outcome = ReplayClass.INVALID if changed else _classify(capture, made.results, disagrees)
     if outcome is ReplayClass.NOT_SEEN:
         call.reset()  # look at the inputs, not at what the last trial left
         problems += what_hides_a_race(capture, call, len(made.results))
-    num_traced = len(capture.output_digests)
-    seen = {result[:num_traced] for result in made.results}
     return ReplayReport(
         op=capture.op,
         site=capture.site,
         outcome=outcome,
         conditions=(summarize(condition.name, made.results),) if made.results else (),
         outputs=made.outputs(),
-        traced_output_seen=capture.output_digests in seen if num_traced and seen else None,
+        traced_output_seen=is_seen,
+        other_conditions=_conditions_text(capture, changes),
         problems=tuple(problems),
     )
 
 
-def _classify(capture: Capture, results: list[tuple[int, ...]]) -> ReplayClass:
+_MAX_NAMES: Final = 3
+
+
+def _conditions_text(capture: Capture, changes: Sequence[Change]) -> str:
+    """Say under which other conditions training recorded its result; empty when they were the same."""
+    chosen = [change for change in changes if change.there]
+    names = [change.name for change in changes if not change.there]
+    parts = []
+    if chosen:
+        there = " and ".join(change.there for change in chosen)
+        here = " and ".join(change.here for change in chosen)
+        reorders = chosen[0].name == "threads" and adds_up(capture)
+        parts.append(f"{there}, replayed with {here}{': another summation order' if reorders else ''}")
+    if names:
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        parts.append(f"another {', '.join(names[:_MAX_NAMES])}{more}")
+    return f"recorded with {'; '.join(parts)}" if parts else ""
+
+
+def _classify(capture: Capture, results: list[tuple[int, ...]], disagrees: bool) -> ReplayClass:
+    """Name what was seen; a result that training recorded under the same conditions is one more of them."""
     if not results:
         return ReplayClass.INVALID
-    if len(set(results)) == 1:
+    if len(set(results)) == 1 and not disagrees:
         return ReplayClass.NOT_SEEN
     return ReplayClass.UNINITIALISED if gives_fresh_memory(capture.op) else ReplayClass.RACE

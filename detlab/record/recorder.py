@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from torch import nn
 
@@ -147,10 +147,16 @@ class Recorder:
             A module, or the list of a pipeline rank's model chunks.
         optimizer
             Anything with a ``step`` method; a step of the run ends when it returns.
+
+        Raises
+        ------
+        RecordingError
+            Something else was given, or the folder of the run cannot be written into.
         """
+        chunks = _read_chunks(model)
+        _check_optimizer(optimizer)
         if self._session is None:
             return
-        chunks = [model] if isinstance(model, nn.Module) else list(model or ())
         self._session.attach(chunks, optimizer)
         if optimizer is not None:
             replace_attribute(self._undo, optimizer, "step", self._follow_step(optimizer.step))  # type: ignore[attr-defined]
@@ -199,6 +205,38 @@ class Recorder:
         if step is None:
             step = self._step - (self._has_ended and not self._session.scopes.has_begun)
         self._session.metric(step, name, value)
+
+
+_ATTACH_HINT: Final = (
+    "say rec.attach(model, optimizer): a module or a list of model chunks, and an optimizer with a step;"
+    " either may be None"
+)
+
+
+def _read_chunks(model: object) -> list[nn.Module]:
+    """Give the chunks of a model that is one module, several, or none."""
+    if model is None or isinstance(model, nn.Module):
+        return [] if model is None else [model]
+    if not isinstance(model, Iterable) or isinstance(model, str):
+        raise RecordingError(f"rec.attach was given {_described(model)} as the model.", _ATTACH_HINT)
+    chunks = list(model)
+    for number, chunk in enumerate(chunks):
+        if not isinstance(chunk, nn.Module):
+            finding = f"rec.attach was given {_described(chunk)} as model chunk {number}."
+            raise RecordingError(finding, _ATTACH_HINT)
+    return chunks
+
+
+def _check_optimizer(optimizer: object) -> None:
+    if optimizer is not None and not callable(getattr(optimizer, "step", None)):
+        finding = f"rec.attach was given {_described(optimizer)} as the optimizer, which has no step method."
+        raise RecordingError(finding, _ATTACH_HINT)
+
+
+def _described(given: object) -> str:
+    """Name what was given; plain values are shown, everything else is too long for a sentence."""
+    shown = f" {given!r}" if isinstance(given, bool | int | float | str) else ""
+    return f"{type(given).__name__}{shown[:80]}"
 
 
 def _read_phase(phase: Phase | str) -> Phase:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from detlab.digest import ALGORITHM
+from detlab.errors import RecordingError
 from detlab.record.captures import CaptureChooser
 from detlab.record.communicators import Communicators
 from detlab.record.dispatch import Choices, DispatchRecorder
@@ -67,7 +68,7 @@ class Session:
             self._log, self.scopes, Communicators(self._layout.labels), settings.choices, captures
         )
         self._mode.collectives.install(undo)
-        self._is_entered = False
+        self._is_entered = self._has_failed = False
         undo.callback(self._leave_mode)
 
     def attach(self, chunks: Sequence[nn.Module], optimizer: object | None) -> None:
@@ -87,9 +88,17 @@ class Session:
         settings, layout = self._settings, self._layout
         recipe = rank_recipe(settings.arguments, self._configs)
         header = RankHeader(layout.rank, layout.coordinate, layout.groups, recipe, ALGORITHM)
-        writer = TraceWriter(settings.folder, header, compress=settings.compress)
-        self._undo.callback(writer.close)
-        write_manifest(settings.folder, _manifest(settings, layout))
+        self._has_failed = True  # until all files are there
+        try:
+            writer = TraceWriter(settings.folder, header, compress=settings.compress)
+            self._undo.callback(writer.close)
+            write_manifest(settings.folder, _manifest(settings, layout))
+        except OSError as error:
+            raise RecordingError(
+                f"{settings.folder} cannot be written into: {error.strerror or error}.",
+                "give Recorder a folder that can be made or is there and writable, with space left",
+            ) from error
+        self._has_failed = False
         return writer
 
     def begin_step(self, step: int) -> None:
@@ -148,7 +157,12 @@ class Session:
         self._metrics.add(step, name, value)
 
     def end(self) -> None:
-        """Write what is left; what was never waited for has no output evidence."""
+        """Write what is left; what was never waited for has no output evidence.
+
+        Files that could not be made were told of when they were needed; a second error would hide that one.
+        """
+        if self._has_failed:
+            return
         self._log.open()
         self._pause()
         self._captures.warn_of_unused()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,33 @@ def test_nothing_seen_exits_with_zero(
 ) -> None:
     assert main(["replay", str(racing_run / "captures" / "x"), "--trials", "20", *held]) == 0
     assert "13.9 %" in capsys.readouterr().out
+
+
+def test_another_result_in_training_under_the_same_conditions_exits_with_one(
+    racing_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = racing_run / "captures" / "x" / "capture.json"
+    content = json.loads(file.read_text("utf-8"))
+    content["state"]["threads"] = 1
+    content["digests"]["outputs"] = ["0" * 16]
+    file.write_text(json.dumps(content), "utf-8")
+    assert main(["replay", str(racing_run), "--trials", "3"]) == 1
+    assert capsys.readouterr().out.startswith("verdict   differs from training: ")
+
+
+@pytest.mark.parametrize("columns", [70, 100, 300])
+def test_lines_are_wrapped_as_those_of_the_comparison_are(
+    racing_run: Path, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    file = racing_run / "captures" / "x" / "capture.json"
+    content = json.loads(file.read_text("utf-8"))
+    content["state"]["env"] = {"OMP_PROC_BIND": "a long value, " * 12}
+    file.write_text(json.dumps(content), "utf-8")
+    main(["replay", str(racing_run), "--threads", "4", "--deterministic", "--trials", "3"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= min(columns, 100)
+    assert any(re.match(r"    \S", line) for line in lines)
 
 
 def test_json_is_one_document_of_the_schema(racing_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 
 import jsonschema
@@ -74,11 +75,96 @@ def test_report_of_a_race_fits_one_screen_with_the_verdict_first(racing: Capture
     assert len(lines) < 25
 
 
+def changed(capture: Capture, *, outputs: tuple[int, ...] = (0,), **state: object) -> Capture:
+    """Give a capture whose training gave other outputs, or ran in another state."""
+    return replace(capture, output_digests=outputs, state={**capture.state, **state})
+
+
 def test_result_of_training_is_looked_for_among_the_trials(captured: Callable[..., Capture]) -> None:
     capture = captured(aten.neg.default, torch.ones(3))
     assert replay(capture, trials=2).traced_output_seen is True
-    foreign = capture.to_json() | {"digests": {**capture.to_json()["digests"], "outputs": ["0" * 16]}}  # type: ignore[dict-item]
-    assert replay(Capture.from_json(foreign, capture.path), trials=2).traced_output_seen is False
+    assert replay(changed(capture), trials=2).traced_output_seen is False
+    assert replay(changed(capture, outputs=()), trials=2).traced_output_seen is None
+
+
+def test_another_result_in_training_under_the_same_conditions_is_a_mismatch(
+    captured: Callable[..., Capture],
+) -> None:
+    report = replay(changed(captured(aten.neg.default, torch.full((3,), 0.1))), trials=60)
+    assert (report.outcome, report.exit_code, report.num_distinct) == (ReplayClass.RACE, 1, 1)
+    assert report.differs_from_training
+    text = repr(report)
+    assert text.startswith("verdict   differs from training: equal inputs and conditions gave another result")
+    assert "not seen" not in text
+    assert "a rate above 4.9 % is excluded at 95 %" in text
+    assert "same conditions as far as the capture says" in text
+    assert matches_schema(report)
+    assert ["under the same conditions" in problem["what"] for problem in problems_of(report)] == [True]
+
+
+def problems_of(report: ReplayReport) -> list[dict[str, str]]:
+    return json.loads(json.dumps(report.to_json()["problems"]))  # type: ignore[no-any-return]
+
+
+def test_fresh_memory_that_held_something_else_in_training_is_uninitialised(
+    captured: Callable[..., Capture],
+) -> None:
+    capture = captured(aten.resize_.default, torch.ones(3), [2])
+    report = replay(changed(capture), trials=2)
+    assert (report.outcome, report.exit_code) == (ReplayClass.UNINITIALISED, 1)
+
+
+def test_another_number_of_threads_in_training_is_no_evidence_and_the_line_says_so(
+    captured: Callable[..., Capture],
+) -> None:
+    capture = changed(captured(aten.sum.default, torch.full((3,), 0.1)), threads=4)
+    report = replay(capture, trials=2, threads=1)
+    assert (report.outcome, report.exit_code, report.differs_from_training) == (
+        ReplayClass.NOT_SEEN,
+        0,
+        False,
+    )
+    text = repr(report)
+    assert text.startswith("verdict   not seen: no mismatch in 2 trials")
+    assert "its result is not among these: other conditions, no evidence either way;" in text
+    assert "recorded with 4 threads, replayed with 1: another summation order" in text
+    assert any("no evidence either way" in problem["what"] for problem in problems_of(report))
+
+
+def test_threads_change_no_summation_order_where_nothing_adds_up(captured: Callable[..., Capture]) -> None:
+    capture = changed(captured(aten.neg.default, torch.ones(3)), threads=4)
+    text = repr(replay(capture, trials=2, threads=1))
+    assert "recorded with 4 threads, replayed with 1" in text
+    assert "summation" not in text
+
+
+def test_other_algorithms_and_other_versions_in_training_are_no_evidence(
+    captured: Callable[..., Capture],
+) -> None:
+    capture = captured(aten.neg.default, torch.ones(3))
+    text = repr(replay(changed(capture), trials=2, deterministic=True))
+    assert "recorded with default algorithms, replayed with deterministic algorithms" in text
+    older = changed(capture, versions={**capture.state["versions"], "torch": "2.9.1"})
+    report = replay(older, trials=2)
+    assert report.outcome is ReplayClass.NOT_SEEN
+    assert "recorded with another torch" in repr(report)
+
+
+def test_other_conditions_are_no_matter_when_the_result_of_training_is_seen(
+    captured: Callable[..., Capture],
+) -> None:
+    capture = captured(aten.neg.default, torch.ones(3))
+    text = repr(replay(changed(capture, outputs=capture.output_digests, threads=4), trials=2, threads=1))
+    assert "training  its result is among these" in text
+    assert "evidence" not in text
+
+
+def test_race_calls_the_result_of_training_one_more_under_the_same_conditions(racing: Capture) -> None:
+    report = replay(changed(racing, threads=4), trials=20)
+    text = repr(report)
+    assert text.startswith("verdict   race: ")
+    assert "its result is one more, not among these, under the same conditions" in text
+    assert "evidence" not in text
 
 
 def test_mutated_argument_counts_as_an_output(captured: Callable[..., Capture]) -> None:

@@ -67,6 +67,65 @@ def test_a_step_method_that_was_there_before_is_put_back(tmp_path):
     assert vars(optimizer)["step"] is before
 
 
+@pytest.mark.parametrize(
+    ("given", "finding"),
+    [
+        (lambda model, optimizer: (3,), "int 3 as the model"),
+        (lambda model, optimizer: ("model",), "str 'model' as the model"),
+        (lambda model, optimizer: (optimizer, model), "SGD as the model"),
+        (lambda model, optimizer: ([model, 3],), "int 3 as model chunk 1"),
+        (lambda model, optimizer: (model, 3), "int 3 as the optimizer"),
+        (lambda model, optimizer: (model, [optimizer]), "list as the optimizer"),
+    ],
+)
+def test_attaching_anything_else_says_what_was_given_and_what_is_accepted(tmp_path, given, finding):
+    model, optimizer = model_and_optimizer()
+    before = touched(model, optimizer)
+    with (
+        pytest.raises(
+            RecordingError, match=f"{finding}(.|\n)*a module or a list of model chunks, and an opt"
+        ),
+        Recorder(tmp_path / "run") as rec,
+    ):
+        rec.attach(*given(model, optimizer))
+    assert touched(model, optimizer) == before
+
+
+@pytest.mark.parametrize("as_chunks", [lambda m: m, lambda m: [m], lambda m: (m, m), lambda m: iter([m])])
+def test_a_module_and_several_chunks_are_attached(tmp_path, as_chunks):
+    model, optimizer = model_and_optimizer()
+    with Recorder(tmp_path / "run") as rec:
+        rec.attach(as_chunks(model), optimizer)
+        step(model, optimizer)
+    assert open_rank(tmp_path / "run", 0).num_events
+
+
+@pytest.mark.parametrize("place", ["file", "file/run"])
+def test_a_folder_that_cannot_be_written_is_one_error_with_place_finding_and_hint(tmp_path, place):
+    model, optimizer = model_and_optimizer()
+    before = touched(model, optimizer)
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(RecordingError) as caught, Recorder(tmp_path / place) as rec:
+        rec.attach(model, optimizer)
+    assert caught.value.finding.startswith(f"{tmp_path / place} cannot be written into: ")
+    assert caught.value.hint
+    assert isinstance(caught.value.__context__, OSError)  # leaving the block has not told it once more
+    assert touched(model, optimizer) == before
+
+
+def test_a_run_that_is_there_already_is_told_once(tmp_path):
+    for _ in range(2):
+        model, optimizer = model_and_optimizer()
+        try:
+            with Recorder(tmp_path / "run") as rec:
+                rec.attach(model, optimizer)
+        except RecordingError as error:
+            assert "was recorded there before" in error.finding
+            assert error.__context__ is None
+            return
+    pytest.fail("the second run wrote over the first")
+
+
 def test_only_selected_steps_are_recorded():
     model, optimizer = model_and_optimizer()
 
