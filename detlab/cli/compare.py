@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -25,6 +25,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verify", action="store_true", help="read every event, also of equal segments")
     parser.add_argument("--pairs", metavar="FILE", help="TOML: names of B that A has other names for")
     parser.add_argument("--accept", metavar="FILE", help="TOML: known differences, each with a reason")
+    parser.add_argument(
+        "--count",
+        action="append",
+        default=[],
+        metavar="KIND",
+        help="count a kind of thing that is set aside, such as padding; again or with commas for more",
+    )
+
+
+def options_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Give what `add_options` declared beside the runs as arguments of `detlab.compare`."""
+    return {
+        "verify": args.verify,
+        "pairs": args.pairs,
+        "accepted": args.accept,
+        "count": [kind for each in args.count for kind in each.split(",")],
+    }
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from detlab.cli import print_json
     from detlab.comparison import compare
 
-    cmp = compare(args.a, args.b, verify=args.verify, pairs=args.pairs, accepted=args.accept)
+    cmp = compare(args.a, args.b, **options_of(args))
     if args.save:
         cmp.save(args.save)
     if args.json:

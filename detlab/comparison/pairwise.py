@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from os import PathLike
@@ -14,18 +14,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from detlab.comparison.communication import GroupJudge, Judged, judge_communication
+from detlab.comparison.communication import GroupJudge, Judged, Judgement, judge_communication
 from detlab.comparison.contradictions import judge_contradictions, num_exchanged, set_fresh_memory_aside
 from detlab.comparison.findings import group_findings
+from detlab.comparison.ignored import count_configuration, lift, read_kinds
 from detlab.comparison.overrides import Pairs, accept, read_accepted
 from detlab.comparison.padding import set_padding_aside
 from detlab.comparison.ranks import RankComparison, compare_rank
 from detlab.comparison.result import Comparison
-from detlab.comparison.roots import find_roots
+from detlab.comparison.roots import find_roots, grouped
 from detlab.comparison.structure import set_notes_aside
 from detlab.errors import NotComparable, TraceError
 from detlab.readers import load_run
 from detlab.run import Run, spans
+from detlab.schema import Mask, Verdict
 from detlab.store import RankTrace
 
 
@@ -37,6 +39,7 @@ def compare(
     verify: bool = False,
     pairs: Pairs | Mapping[str, Mapping[str, str]] | str | PathLike[str] | None = None,
     accepted: str | PathLike[str] | None = None,
+    count: str | Collection[str] = (),
 ) -> Comparison:
     """Compare two runs event by event and say where they first differ, on which ranks, and why.
 
@@ -56,14 +59,24 @@ def compare(
         A TOML file of differences that are known, each ``[[accept]]`` with a ``reason`` and some of
         ``class``, ``op``, ``scope`` and ``phase``. They stay in the findings; when all findings are
         accepted the exit code is 0.
+    count
+        Kinds of things to judge like any other call instead of setting them aside, as a collection or a
+        text with commas: ``not_waited_for``, ``pointers``, ``copy_in_flight``, ``structure_note``,
+        ``fresh_memory``, ``padding``, ``configuration``. A call that is set aside for another reason too
+        stays aside. The record is judged as it is: a collective that was hashed too early by that hash,
+        and it still stands in the path of a difference; fresh memory only where it was hashed. A call
+        of another configuration with equal values is ``changed``.
 
     Raises
     ------
+    InputError
+        ``count`` names something that is never set aside.
     NotComparable
         The runs have different parallel layouts, or no rank or step in common.
     TraceError
         A run cannot be read.
     """
+    counted = read_kinds(count)
     run_a = a if isinstance(a, Run) else load_run(a)
     run_b = b if isinstance(b, Run) else load_run(b)
     _refuse_other_layout(run_a, run_b)
@@ -79,14 +92,23 @@ def compare(
     for rank in ranks:
         judged[rank.rank] = judge_contradictions(rank) | judged[rank.rank]
     ranks = [set_padding_aside(_with_judgements(rank, judged)) for rank in ranks]
+    before = ranks if counted else []
+    if counted:
+        ranks, judge = _count_again(ranks, judge, judged, counted)
     ranks = [replace(rank, num_exchanged=num_exchanged(rank, judged[rank.rank])) for rank in ranks]
-    roots = find_roots(ranks, judged, judge)
+    roots = find_roots(ranks, judged, judge, before)
+    if "configuration" in counted:
+        chosen = [count_configuration(rank) for rank in ranks]
+        ranks = [rank for rank, _ in chosen]
+        for rank, found in chosen:
+            roots += grouped(rank, dict.fromkeys(found.tolist(), "configuration"))
     racks = (run_a.manifest.racks, run_b.manifest.racks)
     findings = accept(group_findings(roots, ranks, _captures(run_a) | _captures(run_b), racks), known)
     problems = [*_problems(run_a, run_b), *damaged, *_missing(run_a, run_b, ranks)]
     return Comparison(
-        run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems), judge, names
-    )
+        run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems), judge, names,
+        counted=counted,
+    )  # fmt: skip
 
 
 def _refuse_other_layout(a: Run, b: Run) -> None:
@@ -204,6 +226,31 @@ def _gather(
 
 def _with_judgements(rank: RankComparison, judged: Judged) -> RankComparison:
     return rank.with_verdicts({position: each.verdict for position, each in judged[rank.rank].items()})
+
+
+def _count_again(
+    ranks: Sequence[RankComparison], judge: GroupJudge, judged: Judged, counted: Collection[str]
+) -> tuple[list[RankComparison], GroupJudge]:
+    """Count kinds that were set aside, and judge what is counted by that; the judgements are added.
+
+    What is set aside is decided first and without this: a counted difference that comes early moves the
+    first divergent step, and must not make a difference of another kind in a later one count as well.
+    """
+    judge = GroupJudge([lift(rank, counted) for rank in judge.ranks])
+    of_groups = judge_communication(judge)
+    found = []
+    for before in ranks:
+        of_rank, number = judged[before.rank], before.rank
+        new: Judged = {number: {p: each for p, each in of_groups[number].items() if p not in of_rank}}
+        rank = _with_judgements(lift(before, counted), new)
+        of_rank |= new[number]
+        fresh = rank.counted(Verdict.ORIGIN)
+        fresh = fresh[(before.masks[fresh] & Mask.FRESH_MEMORY) != 0]
+        of_rank |= {p: Judgement(Verdict.ORIGIN, "uninitialised") for p in fresh.tolist()}
+        new = {number: {p: each for p, each in judge_contradictions(rank).items() if p not in of_rank}}
+        of_rank |= new[number]
+        found.append(_with_judgements(rank, new))
+    return found, judge
 
 
 def _captures(run: Run) -> dict[str, Path]:

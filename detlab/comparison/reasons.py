@@ -120,6 +120,11 @@ REASONS: Final = {
         "unknown", "the two runs recorded digests of different kinds, which say nothing together"
     ),
     "one_side": Reason("structure", "only one run makes this call: the programs took different paths"),
+    "configuration": Reason(
+        "environment",
+        "the runs chose differently for this call (kernel, tiles, strides), and its values are equal; it is "
+        "counted on request",
+    ),
     "uninitialised": Reason("state", "it reads memory that no recorded call has written"),
     "generator": Reason("rng", "the state of the random generator differs before the first random op"),
     "data": Reason("data", "its inputs differ before anything was computed: other samples or another order"),

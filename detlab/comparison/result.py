@@ -73,6 +73,8 @@ class Comparison:
         Names of run b that were given names of run a.
     notes
         What people wrote about it.
+    counted
+        Kinds of things that were counted on request instead of being set aside.
     """
 
     a: Run
@@ -84,6 +86,7 @@ class Comparison:
     judge: GroupJudge
     pairs: Pairs = Pairs()  # noqa: RUF009 - frozen, and empty
     notes: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
 
     @cached_property
     def counts(self) -> dict[Verdict, int]:
@@ -184,7 +187,7 @@ class Comparison:
     @property
     def ignored(self) -> list[dict[str, Any]]:
         """What was set aside: kind, count and why, as in the JSON form."""
-        return ignored(self.ranks, self.steps)
+        return ignored(self.ranks, self.steps, self.counted)
 
     def sites(self, *, step: int, rank: int) -> pl.DataFrame:
         """List every call of one step on one rank.
@@ -300,6 +303,7 @@ class Comparison:
             "findings": [finding.to_json() for finding in self.roots],
             "structure": self.structure.to_json(),
             "ignored": self.ignored,
+            **({"counted": list(self.counted)} if self.counted else {}),
             "problems": [{"where": where, "what": what} for where, what in self.problems],
         }
 

@@ -20,7 +20,9 @@ _LOOKED_AT: Final = 50
 """Calls of one callee and phase that are looked at one by one; the others get the reason of the last."""
 
 _ONE_SIDED: Final = (Verdict.ONLY_A, Verdict.ONLY_B)
-_SAYS_LITTLE: Final = frozenset(("no_evidence", "open", "open_scalar", "view", "other_digest", "statistic"))
+_SAYS_LITTLE: Final = frozenset(
+    ("no_evidence", "open", "open_scalar", "view", "other_digest", "statistic", "padding")
+)
 """Reasons of an unknown that is a root only as a rank's first divergence: later it may have received."""
 
 
@@ -43,7 +45,12 @@ class Roots:
     positions: NDArray[np.intp]
 
 
-def find_roots(ranks: Sequence[RankComparison], judged: Judged, judge: GroupJudge) -> list[Roots]:
+def find_roots(
+    ranks: Sequence[RankComparison],
+    judged: Judged,
+    judge: GroupJudge,
+    before: Sequence[RankComparison] = (),
+) -> list[Roots]:
     """List every origin, and in each rank's first divergent step every call that a difference enters.
 
     Parameters
@@ -54,13 +61,18 @@ def find_roots(ranks: Sequence[RankComparison], judged: Judged, judge: GroupJudg
         What the groups said of communicating calls, by rank and position.
     judge
         Knows the inputs of every member's calls.
+    before
+        The ranks with more set aside, if there are any: a call that a difference enters in their first
+        divergent step is a root still.
     """
     found: list[Roots] = []
-    for rank in ranks:
-        step = rank.first_step()
-        if step is not None:
+    for rank, *others in zip(ranks, before, strict=True) if before else zip(ranks, strict=True):
+        steps = {step for each in (rank, *others) if (step := each.first_step()) is not None}
+        reasons = later_roots(rank, min(steps)) if steps else {}
+        for step in sorted(steps, reverse=True):
             search = _Search(rank, follow(rank, step, step), judged.get(rank.rank, {}), judge)
-            found += _grouped(rank, later_roots(rank, step) | search.reasons())
+            reasons |= search.reasons()
+        found += grouped(rank, reasons)
     return found
 
 
@@ -258,8 +270,8 @@ def _step_rows(rank: RankComparison, position: int) -> tuple[int, int]:
     return int(starts[same[0]]), row
 
 
-def _grouped(rank: RankComparison, reasons: Mapping[int, str]) -> Iterator[Roots]:
-    """Give the positions by reason, callee and phase."""
+def grouped(rank: RankComparison, reasons: Mapping[int, str]) -> Iterator[Roots]:
+    """Give the positions of one rank, each with its reason, by reason, callee and phase."""
     if not reasons:
         return
     positions = np.array(sorted(reasons), np.intp)

@@ -54,6 +54,7 @@ def save_comparison(cmp: Comparison, path: str | PathLike[str]) -> Path:
         "findings": [finding.to_json() for finding in cmp.roots],
         "problems": [list(problem) for problem in cmp.problems],
         "notes": list(cmp.notes),
+        "counted": list(cmp.counted),
         "pairs": {"scopes": dict(cmp.pairs.scopes), "ops": dict(cmp.pairs.ops)},
     }
     arrays: dict[str, NDArray[Any]] = {_DOCUMENT: np.frombuffer(json.dumps(document).encode(), np.uint8)}
@@ -105,7 +106,7 @@ def load_comparison(
     problems = tuple((where, what) for where, what in document["problems"])
     return Comparison(
         runs[0], runs[1], tuple(document["steps"]), tuple(ranks), findings, problems, GroupJudge(alone),
-        pairs, tuple(document["notes"]),
+        pairs, tuple(document["notes"]), tuple(document.get("counted", ())),
     )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ def summary(cmp: Comparison) -> str:
         lines += [f"… and {len(cmp.roots) - _MAX_FINDINGS} more: see findings, or the report", ""]
     lines += [coverage_line(cmp), counts_line(cmp)]
     lines += [f"set aside: {item['count']:,} {item['kind']} ({item['why']})" for item in cmp.ignored]
+    lines += [f"counted on request: {', '.join(cmp.counted)}"] if cmp.counted else []
     lines += [f"problem: {where}: {what}" for where, what in cmp.problems]
     lines += [f"note: {note}" for note in cmp.notes]
     return "\n".join(map(_wrapped, lines))

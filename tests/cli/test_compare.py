@@ -7,6 +7,8 @@ import jsonschema
 import pytest
 
 from detlab.cli import main
+from detlab.comparison.ignored import WHY
+from detlab.schema import Flag
 from detlab.testing import Call, make_run, save_run
 
 SCHEMA = json.loads(files("detlab").joinpath("schemas/comparison.json").read_text("utf-8"))
@@ -58,6 +60,40 @@ def test_the_json_form_follows_its_schema(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, SCHEMA)
     assert [finding["class"] for finding in document["findings"]] == ["kernel"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "counted"),
+    [
+        ([], 0, None),
+        (["--count", "padding"], 0, ["padding"]),
+        (["--count", "pointers"], 1, ["pointers"]),
+        (["--count", "padding,pointers"], 1, ["pointers", "padding"]),
+        (["--count", "padding", "--count", "pointers"], 1, ["pointers", "padding"]),
+    ],
+)
+def test_what_is_set_aside_can_be_counted(tmp_path, capsys, options, code, counted):
+    a, b = (
+        str(save_run(make_run({0: [Call("moe.pointers", "", ["w"], [word], flags=Flag.POINTERS)]}), place))
+        for word, place in (("p", tmp_path / "a"), ("P", tmp_path / "b"))
+    )
+    assert main(["compare", a, b, "--json", *options]) == code
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    assert document.get("counted") == counted
+    assert main(["compare", a, b, *options]) == code
+    assert ("counted on request: " in capsys.readouterr().out) == bool(options)
+
+
+def test_an_unknown_kind_to_count_exits_with_2_and_names_the_known_ones(tmp_path, capsys):
+    a, b = saved(tmp_path / "a", "y"), saved(tmp_path / "b", "y")
+    assert main(["compare", a, b, "--count", "paddings"]) == 2
+    assert "'paddings' is no kind of thing that is set aside; the kinds are not_" in capsys.readouterr().err
+
+
+def test_the_schema_knows_every_kind():
+    counted = SCHEMA["$defs"]["comparison"]["properties"]["counted"]
+    assert counted["items"]["enum"] == list(WHY)
 
 
 def test_a_command_is_required(capsys):

@@ -32,6 +32,13 @@ def test_the_json_form_keeps_its_schema(tmp_path, capsys):
     assert printed["verdict"] == "match"
 
 
+def test_a_kind_to_count_is_passed_on(tmp_path, capsys):
+    run = saved(tmp_path / "a", "y")
+    assert main(["report", run, run, "-o", str(tmp_path / "r.html"), "--count", "padding,no"]) == 2
+    assert "'no' is no kind of thing that is set aside" in capsys.readouterr().err
+    assert main(["report", run, run, "-o", str(tmp_path / "r.html"), "--count", "padding"]) == 0
+
+
 def test_runs_that_cannot_be_read_exit_with_2_and_write_nothing(tmp_path, capsys):
     target = tmp_path / "r.html"
     assert main(["report", str(tmp_path / "no"), str(tmp_path / "no"), "-o", str(target), "--json"]) == 2
