@@ -9,6 +9,11 @@ from functools import lru_cache
 from math import factorial, prod
 from typing import Final
 
+LIKELY_BY_CHANCE: Final = 0.05
+"""Above this share of equally striking cases, chance is an explanation too."""
+
+CHANCE: Final = "chance explains it as well"
+
 _MAX_STATES: Final = 100_000
 """Above this many intermediate tables the test gives up instead of taking minutes."""
 

@@ -11,20 +11,18 @@ from typing import Any, Final
 
 import polars as pl
 
-from detlab.comparison.exact import exact_test
+from detlab.comparison.exact import CHANCE, LIKELY_BY_CHANCE, exact_test
 from detlab.run import Run
 
 ABSENT: Final = "absent"
 """Value of a fact that a run does not state; values themselves are JSON texts, so none reads like this."""
 
 ASSOCIATION: Final = "association, not proof"
-CHANCE: Final = "chance explains it as well"
 
 ENVIRONMENT_KINDS: Final = ("environment", "version")
 """Kinds of facts that say where and with what a run ran, not what it was asked for."""
 
 _ENVIRONMENT: Final = ("env", "state")
-_LIKELY_BY_CHANCE: Final = 0.05
 
 FACT_COLUMNS: Final[dict[str, Any]] = {
     "fact": pl.String,
@@ -187,7 +185,7 @@ def note_of(fact: Fact, facts: Sequence[Fact]) -> str:
     chance = chance_of(fact, facts)
     if chance is None:
         return f"{ASSOCIATION}; too many tables for an exact test"
-    return f"{ASSOCIATION}; {CHANCE}" if chance > _LIKELY_BY_CHANCE else ASSOCIATION
+    return f"{ASSOCIATION}; {CHANCE}" if chance > LIKELY_BY_CHANCE else ASSOCIATION
 
 
 def counts_frame(facts: Sequence[Fact]) -> pl.DataFrame:

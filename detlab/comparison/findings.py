@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from detlab.comparison.axes import Candidates, Racks, candidate_axes, fitting_axis
+from detlab.comparison.exact import CHANCE, LIKELY_BY_CHANCE
 from detlab.comparison.notes import notes_on
 from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison
@@ -73,6 +74,14 @@ class Finding:
     why: str
     next: str
     accepted: str = ""
+
+    @property
+    def pattern(self) -> str:
+        """Say which axis the ranks fit and how often ranks fit one by chance; empty when none does."""
+        if self.axis in ("", "all") or self.chance is None:
+            return ""
+        likely = f": {CHANCE}" if self.chance > LIKELY_BY_CHANCE else ""
+        return f"all of {self.axis}; {100 * self.chance:.2g}% of such rank sets fit some axis{likely}"
 
     def to_json(self) -> dict[str, Any]:
         """Give the finding as the JSON form has it."""
@@ -232,6 +241,7 @@ _ADVICE: Final = {
     "data": "compare seeds, the data order and the generator states that both runs started from",
     "rng": "compare seeds, the data order and the generator states that both runs started from",
     "structure": "compare the programs: versions, arguments, and the last host read before this call",
+    "environment": "compare versions, autotuning caches and hosts: what chose the kernel or the layout?",
 }
 """What to look at first, by class of finding."""
 

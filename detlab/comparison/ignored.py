@@ -128,7 +128,7 @@ def ignored(
 
 def _artefacts(rank: RankComparison, positions: NDArray[np.intp], counted: Collection[str]) -> dict[str, int]:
     """Count observer artefacts, each under the first flag that it has and that sets it aside."""
-    flags = rank.events(positions, ("flags",))["flags"].astype(np.uint16)
+    flags = _flags_of_pairs(rank, positions)
     rest = np.ones(len(positions), bool)
     counts = {}
     for kind, flag in _FLAGS:

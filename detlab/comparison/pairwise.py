@@ -19,7 +19,7 @@ from detlab.comparison.contradictions import judge_contradictions, num_exchanged
 from detlab.comparison.findings import group_findings
 from detlab.comparison.ignored import count_configuration, lift, read_kinds
 from detlab.comparison.overrides import Pairs, accept, read_accepted
-from detlab.comparison.padding import set_padding_aside
+from detlab.comparison.padding import judge_padded_inputs, set_padding_aside
 from detlab.comparison.ranks import RankComparison, compare_rank
 from detlab.comparison.result import Comparison
 from detlab.comparison.roots import find_roots, grouped
@@ -92,6 +92,9 @@ def compare(
     for rank in ranks:
         judged[rank.rank] = judge_contradictions(rank) | judged[rank.rank]
     ranks = [set_padding_aside(_with_judgements(rank, judged)) for rank in ranks]
+    for rank in ranks:
+        judged[rank.rank] = judge_padded_inputs(rank) | judged[rank.rank]
+    ranks = [_with_judgements(rank, judged) for rank in ranks]
     before = ranks if counted else []
     if counted:
         ranks, judge = _count_again(ranks, judge, judged, counted)
@@ -143,7 +146,30 @@ def _places(run: Run) -> str:
     return "; ".join(str(rank.header.coordinate) for rank in run.ranks[:4])
 
 
+def _refuse_other_counting(a: Run, b: Run) -> None:
+    """Refuse a resumed run that counts its steps from one beside a run that did not resume there.
+
+    Megatron keeps the number of iterations of the checkpoint it loaded in its argument ``iteration``.
+    """
+    loaded = _iterations_loaded(a), _iterations_loaded(b)
+    for run, done in zip((a, b), loaded, strict=True):
+        if loaded[0] != loaded[1] and run.steps and run.steps[0] <= done:
+            raise NotComparable(
+                f"{run.label} resumed after iteration {done} and counts its steps from {run.steps[0]}: "
+                f"they are not the steps of {(b if run is a else a).label}.",
+                f"record it with its global step: Recorder(…, start_step={done + 1})",
+            )
+
+
+def _iterations_loaded(run: Run) -> int:
+    """Give the iterations that a run had done when its recorder was attached, as far as it states them."""
+    arguments = (rank.header.recipe.get("arguments") for rank in run.ranks)
+    stated = (each.get("iteration") for each in arguments if isinstance(each, Mapping))
+    return max((number for number in stated if isinstance(number, int)), default=0)
+
+
 def _common_steps(a: Run, b: Run) -> list[int]:
+    _refuse_other_counting(a, b)
     steps = sorted(set(a.steps) & set(b.steps))
     if not steps:
         raise NotComparable(

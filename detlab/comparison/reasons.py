@@ -113,6 +113,11 @@ REASONS: Final = {
         "equal bits, so that their difference proves nothing",
     ),
     "ambiguous": Reason("unknown", "several calls of the other run fit, and another pairing would match"),
+    "padding": Reason(
+        "unknown",
+        "of its input only rows differ that lie beyond a view of the beginning, perhaps padding; whether it "
+        "uses them was not recorded",
+    ),
     "no_evidence": Reason(
         "unknown", "its output differs and its inputs were not recorded: this call, or anything before it"
     ),

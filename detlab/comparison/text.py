@@ -78,9 +78,7 @@ def _scopes(finding: Finding) -> str:
 
 def finding_lines(finding: Finding) -> list[str]:
     """Write one finding: what, where, how strong, why, next."""
-    axis = ""
-    if finding.axis and finding.chance is not None and finding.axis != "all":
-        axis = f" (all of {finding.axis}; {finding.chance:.0%} of such rank sets fit some axis by chance)"
+    axis = f" ({finding.pattern})" if finding.pattern else ""
     begins = "enters" if finding.finding_class in ("upstream", "structure", "unknown", "state") else "origin"
     lines = [
         f"{finding.finding_class}: {finding.op} in {_scopes(finding)}, {finding.phase}",

@@ -74,9 +74,7 @@ def findings(cmp: Comparison) -> str:
 def _finding(finding: Finding, paths: str) -> str:
     scopes = ", ".join(scope or "no module" for scope in finding.scopes[:4])
     more = f" and {len(finding.scopes) - 4} more" if len(finding.scopes) > 4 else ""
-    axis = f", all of {finding.axis}" if finding.axis not in ("", "all") else ""
-    if finding.chance is not None and axis:
-        axis += f" ({finding.chance:.0%} of such sets of ranks fit some axis by chance)"
+    axis = f", {finding.pattern}" if finding.pattern else ""
     facts = (
         ("where", f"{scopes}{more}, {finding.phase}"),
         (
@@ -218,10 +216,11 @@ def coverage(cmp: Comparison) -> str:
 
 def aside(cmp: Comparison) -> str:
     """List what was set aside and why."""
+    asked = f"<p>Counted on request: {', '.join(cmp.counted)}.</p>" if cmp.counted else ""
     if not cmp.ignored:
-        return "<p>Nothing was set aside.</p>"
+        return f"{asked}<p>Nothing was set aside.</p>"
     rows = [(item["kind"], item["count"], item["why"]) for item in cmp.ignored]
-    return table(("kind", "calls", "why"), rows, "Calls that differ and are not counted")
+    return asked + table(("kind", "calls", "why"), rows, "Calls that differ and are not counted")
 
 
 def structure(cmp: Comparison) -> str:

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from detlab import compare
 from detlab.comparison.within import check_recompute
+from detlab.errors import NotComparable
 from detlab.schema import Evidence, Flag, Phase
 from detlab.testing import Call, make_run
 from tests.comparison.stories import (
@@ -343,6 +345,56 @@ def test_an_origin_lane_beside_a_receiving_lane_is_found():
     )  # fmt: skip
     assert cmp.path(rank=0, site=site("use0", MM))["scope"].to_list() == ["use0", "opt", "l1"]
     assert cmp.path(rank=0, site=site("use1", MM))["scope"].to_list() == ["use1", "opt"]
+
+
+# Rows that may count for nothing
+
+
+def padded(buffer, result, seen=48):
+    """A grouped product whose last rows are padding: a view of the first rows, then a call on all of them."""
+    places = {buffer: ("buf", 0, 64), "rows": ("buf", 0, seen)}
+    return [
+        Call("te.grouped_gemm", "experts", ["w", "x"], [buffer], places=places),
+        Call("aten.slice.Tensor", "", [buffer], ["rows"], scalars=[0, 0, 3], flags=Flag.VIEW, places=places),
+        Call(MM, "next", ["v", buffer], [result], places=places),
+        mm(result, "z" + result, "after"),
+    ]
+
+
+def test_a_call_of_whose_input_only_padding_rows_differ_is_unknown():
+    expect(
+        padded("b", "y"), padded("B", "Y"), "origin absorbed unknown receiver",
+        ("kernel", "te.grouped_gemm", (0,)),
+    )  # fmt: skip
+
+
+def test_a_small_view_that_misses_the_difference_does_not_make_the_rest_padding():
+    expect(
+        padded("b", "y", seen=16), padded("B", "Y", seen=16), "origin absorbed receiver receiver",
+        ("kernel", "te.grouped_gemm", (0,)),
+    )  # fmt: skip
+
+
+# Another count of steps
+
+
+def from_checkpoint(iteration, output, start=1):
+    """One rank of a run that a checkpoint of some iteration was loaded into."""
+    return make_run(
+        {0: [replace(mm("x", output), step=start)]}, recipes={0: {"arguments": {"iteration": iteration}}}
+    )
+
+
+def test_a_resumed_run_that_counts_from_one_is_refused_and_asked_for_its_offset():
+    for pair in ((0, 100), (100, 0), (50, 100)):
+        with pytest.raises(NotComparable, match=r"resumed after iteration (50|100) and counts") as refused:
+            compare(*(from_checkpoint(iteration, "y") for iteration in pair))
+        assert "start_step=" in refused.value.hint
+
+
+def test_two_runs_resumed_from_one_iteration_and_one_with_its_global_steps_are_compared():
+    assert compare(from_checkpoint(100, "y"), from_checkpoint(100, "y")).verdict == "match"
+    assert compare(from_checkpoint(0, "y", 101), from_checkpoint(100, "y", 101)).verdict == "match"
 
 
 # What a difference hides
