@@ -95,14 +95,28 @@ def _comes_first(a: Calls, b: Calls) -> bool:
 
 
 def _partners(a: Calls, b: Calls) -> NDArray[np.int64]:
-    """Give for each call of ``a`` its partner in ``b``, -1 for none."""
+    """Give for each call of ``a``, the shorter one, its partner in ``b``, -1 for none."""
     partner = np.full(len(a), -1, np.int64)
     _Matcher(a.levels(), b.levels(), partner).match((0, len(a)), (0, len(b)), 0)
     _match_moved(_mix(a.callee, a.inputs, a.outputs), _mix(b.callee, b.inputs, b.outputs), partner)
     _match_moved(_mix(a.callee, a.inputs), _mix(b.callee, b.inputs), partner)
     _match_moved(_mix(a.family, a.inputs), _mix(b.family, b.inputs), partner)
     _match_last(a.callee, b.callee, partner)
-    return partner
+    embedded = _embedded(a, b) if (partner < 0).any() else None
+    return partner if embedded is None else embedded
+
+
+def _embedded(a: Calls, b: Calls) -> NDArray[np.int64] | None:
+    """Pair every call of ``a`` where ``b`` makes the same calls, alike in everything, and others between."""
+    (keys_a, *_), (keys_b, *_) = a.levels(), b.levels()
+    following = enumerate(keys_b.tolist())
+    found: list[int] = []
+    for key in keys_a.tolist():
+        at = next((at for at, other in following if other == key), None)
+        if at is None:
+            return None
+        found.append(at)
+    return np.array(found, np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,18 @@ def test_deleting_calls_leaves_the_others_paired_with_something_alike(a, data):
     assert paired.sum() == len(kept)
 
 
+def test_calls_that_were_only_left_out_are_paired_whatever_the_anchors_say():
+    kept = [*range(9), 10, 11, 20, 21, 23, 25, 26, 27]
+    a = [(0, 0, 0)] * 10 + [(0, 1, 0)] * 9
+    a += [(2, 0, 0), (1, 0, 0), (0, 0, 0), (0, 1, 0), (0, 0, 0), (1, 0, 0), *[(0, 0, 0)] * 3]
+    for left, right in ((a, [a[n] for n in kept]), ([a[n] for n in kept], a)):
+        left, right = some_calls(left), some_calls(right)
+        at_a, at_b = align(left, right)
+        both = (at_a >= 0) & (at_b >= 0)
+        assert both.sum() == len(kept)
+        assert (left.inputs[at_a[both]] == right.inputs[at_b[both]]).all()
+
+
 @given(st.lists(st.integers(0, 30), unique=True, max_size=12))
 def test_the_longest_ascending_pairs_are_kept(at_b):
     at_b = np.array(at_b, np.int64)
