@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Replay; exit with 0 when no result differed, 1 when some did, 2 when the trials prove nothing."""
     from detlab.captures import load_capture
     from detlab.cli import print_json
-    from detlab.comparison.text import _wrapped
+    from detlab.comparison.text import wrapped
     from detlab.kernel import replay
 
     report = replay(
@@ -39,5 +39,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(report.to_json())
     else:
-        print("\n".join(map(_wrapped, repr(report).splitlines())))
+        print("\n".join(map(wrapped, repr(report).splitlines())))
     return report.exit_code

@@ -40,10 +40,10 @@ def summary(cmp: Comparison) -> str:
     lines += [f"counted on request: {', '.join(cmp.counted)}"] if cmp.counted else []
     lines += [f"problem: {where}: {what}" for where, what in cmp.problems]
     lines += [f"note: {note}" for note in cmp.notes]
-    return "\n".join(map(_wrapped, lines))
+    return "\n".join(map(wrapped, lines))
 
 
-def _wrapped(line: str) -> str:
+def wrapped(line: str) -> str:
     """Wrap a line of prose; what is to be pasted stays on one line, and no control character gets through."""
     line = "".join(
         c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in line
