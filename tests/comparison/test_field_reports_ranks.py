@@ -67,6 +67,36 @@ def test_a_replicated_sum_on_which_the_ranks_disagree_is_not_the_algorithms():
     expect(reduced("ssssssss"), reduced("sssssXYs"), sites, ("rank", ALL_REDUCE, (5, 6)))
 
 
+def poisoned(born_on):
+    """Sixteen ranks reduce a gradient in step 4; where it is born as NaN, the sum is NaN everywhere."""
+    finite, nan = (1.0, 2.0, 0, 0), (1.0, 2.0, 4, 0)
+
+    def of(rank):
+        made, total = (f"NaN {rank}" if rank == born_on else f"g{rank}"), "NaN" if born_on else "sum"
+        stats = {"x": finite, "w of layers.30.mlp": finite, made: nan if rank == born_on else finite}
+        stats[total] = nan if born_on else finite
+        back = mm("x", made, "layers.30.mlp", step=4, phase=Phase.BACKWARD, stats=stats)
+        flags = Flag.NAN if born_on else Flag(0)
+        return [
+            replace(back, flags=flags if rank == born_on else Flag(0)),
+            collective(ALL_REDUCE, made, total, step=4, stats=stats, flags=flags),
+        ]
+
+    return make_run({rank: of(rank) for rank in range(16)}, groups={"dp": range(16)})
+
+
+def test_a_nan_on_one_rank_is_born_there_and_all_others_receive_it_by_the_reduction():
+    sites = ["match receiver"] * 16
+    sites[11] = "origin receiver"
+    cmp = expect(poisoned(None), poisoned(11), sites, ("kernel", MM, (11,)))
+    assert "NaN" in why(cmp)
+    (finding,) = cmp.roots
+    assert (finding.scopes, finding.steps) == (("layers.30.mlp",), (4,))
+    assert finding.receivers == tuple(rank for rank in range(16) if rank != 11)
+    way = route(cmp, 3, cmp.first.filter(rank=3)["site"][0])
+    assert way[-1] == (11, MM)
+
+
 def clipped(norms, order, total, factor):
     """Norms of three gradients, the norm of these in an order, and all gradients scaled by what follows."""
     gradients, stack = ["g1", "g2", "g3"], f"stack {norms} {order}"
