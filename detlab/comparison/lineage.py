@@ -76,17 +76,24 @@ class Lineage:
 
     def unexplained(self, position: int) -> NDArray[np.void]:
         """Give the changes of a call that no recorded call computed."""
-        found: NDArray[np.void] = self.changes[(self.changes["position"] == position) & self._missing]
+        here = self._of(position)
+        missing = (self.sources[here] < 0) | np.isin(self.sources[here], self.fresh)
+        found: NDArray[np.void] = self.changes[here][missing]
         return found
 
     def from_fresh(self, position: int) -> bool:
         """Say whether a call takes memory that nobody has written."""
-        return bool(np.isin(self.sources[self.changes["position"] == position], self.fresh).any())
+        return bool(np.isin(self.sources[self._of(position)], self.fresh).any())
 
     def of(self, position: int) -> list[tuple[np.void, int, int]]:
         """Give every change of a call with its source and the index of the source's output."""
-        here = np.flatnonzero(self.changes["position"] == position)
-        return [(self.changes[at], int(self.sources[at]), int(self.parts[at])) for at in here]
+        here = self._of(position)
+        found = zip(self.changes[here], self.sources[here].tolist(), self.parts[here].tolist(), strict=True)
+        return list(found)
+
+    def _of(self, position: int) -> slice:
+        """Give where the changes of a call stand; they are in the order of the calls."""
+        return slice(*np.searchsorted(self.changes["position"], [position, position + 1]))
 
 
 def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:

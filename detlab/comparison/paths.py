@@ -21,6 +21,9 @@ from detlab.schema import Kind, Mask, Side, Verdict
 MAX_HOPS: Final = 1_000
 """A path is cut here; what led to a call is clear long before."""
 
+_MAX_LINEAGES: Final = 64
+"""Steps of ranks that are remembered from one path to the next; each holds its differing inputs."""
+
 PATH_COLUMNS: Final = {
     "hop": pl.Int64,
     "from_hop": pl.Int64,
@@ -53,14 +56,6 @@ class Source(NamedTuple):
     part: int = -1
 
 
-def trace_path(
-    ranks: Sequence[RankComparison], judge: GroupJudge, rank: RankComparison, position: int
-) -> pl.DataFrame:
-    """Follow a difference back from one call; a frame of the `PATH_COLUMNS`."""
-    hops = _Tracer(ranks, judge).trace(rank, position)
-    return pl.DataFrame([_row(number, hop) for number, hop in enumerate(hops)], PATH_COLUMNS)
-
-
 def _row(number: int, hop: Hop) -> dict[str, Any]:
     aside = bool(hop.rank.masks[hop.position] & Mask.SET_ASIDE) or _is_unfinished(hop)
     steps = {"hop": number, "from_hop": hop.from_hop, "via": hop.via}
@@ -74,15 +69,20 @@ def _is_unfinished(hop: Hop) -> bool:
 _NOT_WAITED_FOR: Final = "not waited for"
 
 
-class _Tracer:
-    """Breadth-first search from one call to where its differences began."""
+class Tracer:
+    """Breadth-first search from one call to where its differences began; remembers what it has followed."""
 
     def __init__(self, ranks: Sequence[RankComparison], judge: GroupJudge) -> None:
         self._ranks = {rank.rank: rank for rank in ranks}
         self._judge = judge
         self._lineages: dict[tuple[int, int], Lineage] = {}
 
-    def trace(self, rank: RankComparison, position: int) -> list[Hop]:
+    def path(self, rank: RankComparison, position: int) -> pl.DataFrame:
+        """Follow a difference back from one call; a frame of the `PATH_COLUMNS`."""
+        hops = self._trace(rank, position)
+        return pl.DataFrame([_row(number, hop) for number, hop in enumerate(hops)], PATH_COLUMNS)
+
+    def _trace(self, rank: RankComparison, position: int) -> list[Hop]:
         hops = [Hop(rank, position, None, "")]
         seen = {(rank.rank, position, -1)}
         waiting = deque([0])
@@ -146,6 +146,8 @@ class _Tracer:
     def _lineage(self, rank: RankComparison, step: int) -> Lineage:
         """Follow the step and the one before it, whose optimizer made the parameters of this one."""
         if (rank.rank, step) not in self._lineages:
+            if len(self._lineages) == _MAX_LINEAGES:
+                del self._lineages[next(iter(self._lineages))]
             self._lineages[rank.rank, step] = follow(rank, step - 1, step)
         return self._lineages[rank.rank, step]
 

@@ -17,7 +17,7 @@ from detlab.comparison.discriminate import discriminate
 from detlab.comparison.findings import Finding
 from detlab.comparison.ignored import ignored
 from detlab.comparison.overrides import Pairs
-from detlab.comparison.paths import trace_path
+from detlab.comparison.paths import Tracer
 from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame, position_of
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.structure import Structure, structure_of
@@ -254,7 +254,11 @@ class Comparison:
             wanted = Site.parse(site)
         except ValueError as error:
             raise InputError(str(error), "copy a site from first, sites or a finding") from error
-        return trace_path(self.ranks, self.judge, found, position_of(found, wanted))
+        return self._tracer.path(found, position_of(found, wanted))
+
+    @cached_property
+    def _tracer(self) -> Tracer:
+        return Tracer(self.ranks, self.judge)
 
     def discriminate(self, finding: int) -> pl.DataFrame:
         """Ask the trace itself which axis separates the divergent calls of a finding's op from clean ones.
