@@ -50,11 +50,16 @@ class Calls:
     family: Keys
 
     def levels(self) -> tuple[Keys, ...]:
-        """Give keys from the surest to the loosest: alike in everything, alike with neighbours, callee."""
+        """Give keys from the surest to the loosest: alike in all, in inputs, with neighbours; callee."""
         before = np.concatenate([np.zeros(1, np.uint64), self.callee[:-1]])
         after = np.concatenate([self.callee[1:], np.zeros(1, np.uint64)])
         alike = _mix(self.callee, self.inputs, self.outputs)
-        return alike, _mix(self.callee, self.meta, before, after), self.callee
+        return (
+            alike,
+            _mix(self.callee, self.inputs),
+            _mix(self.callee, self.meta, before, after),
+            self.callee,
+        )
 
     def __len__(self) -> int:
         return len(self.callee)
@@ -102,16 +107,18 @@ def _partners(a: Calls, b: Calls) -> NDArray[np.int64]:
     _match_moved(_mix(a.callee, a.inputs), _mix(b.callee, b.inputs), partner)
     _match_moved(_mix(a.family, a.inputs), _mix(b.family, b.inputs), partner)
     _match_last(a.callee, b.callee, partner)
-    embedded = _embedded(a, b) if (partner < 0).any() else None
+    alike_a, alike_b = a.levels()[0], b.levels()[0]
+    if (partner >= 0).all() and (alike_a == alike_b[partner]).all():
+        return partner
+    embedded = _embedded(alike_a, alike_b)
     return partner if embedded is None else embedded
 
 
-def _embedded(a: Calls, b: Calls) -> NDArray[np.int64] | None:
-    """Pair every call of ``a`` where ``b`` makes the same calls, alike in everything, and others between."""
-    (keys_a, *_), (keys_b, *_) = a.levels(), b.levels()
-    following = enumerate(keys_b.tolist())
+def _embedded(a: Keys, b: Keys) -> NDArray[np.int64] | None:
+    """Pair every key of ``a`` where ``b`` has the same keys in the same order, and others between."""
+    following = enumerate(b.tolist())
     found: list[int] = []
-    for key in keys_a.tolist():
+    for key in a.tolist():
         at = next((at for at, other in following if other == key), None)
         if at is None:
             return None

@@ -164,14 +164,15 @@ class GroupJudge:
         return set((differing(tensors, side)["index"] % len(call.members)).tolist())
 
     def agree(self, call: Collective, members: Sequence[int]) -> bool:
-        """Say whether members hold the same result of a collective in run b."""
-        results = set()
+        """Say whether members hold the same result of a collective, in run a and in run b."""
+        results: tuple[set[int], set[int]] = set(), set()
         for member in members:
             row, rank = self.row_on(call, member), self._by_rank[member]
             assert row is not None
             row_b = int(rank.rows(rank.positions_of(np.array([row])))[1][0])
-            results.add(int(rank.b.columns(row_b, row_b + 1, ["out_digest"])["out_digest"][0]))
-        return len(results) == 1
+            for seen, trace, at in zip(results, (rank.a, rank.b), (row, row_b), strict=True):
+                seen.add(int(trace.columns(at, at + 1, ["out_digest"])["out_digest"][0]))
+        return all(len(seen) == 1 for seen in results)
 
     def givers(self, rank: RankComparison, position: int) -> dict[int, int]:
         """Give the other contributors whose own inputs differ: rank and position of the same call there."""

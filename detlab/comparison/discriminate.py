@@ -197,7 +197,10 @@ def _rows_of(axis: str, instances: Sequence[Instance], hidden: Sequence[str]) ->
     for each, hiding in zip(instances, hidden, strict=True):
         members[each.axes.get(axis, "")].append((each, hiding))
     cells = {value: _Cell.of(held) for value, held in sorted(members.items())}
-    separates = len(cells) > 1 and all(not cell.divergent or not cell.clean for cell in cells.values())
+    both = any(cell.divergent for cell in cells.values()) and any(cell.clean for cell in cells.values())
+    separates = (
+        both and len(cells) > 1 and all(not cell.divergent or not cell.clean for cell in cells.values())
+    )
     chance = _chance(cells.values(), len(instances)) if separates else None
     says = _verdict_on(axis, cells, chance)
     return [
@@ -227,6 +230,9 @@ def _verdict_on(axis: str, cells: Mapping[str, _Cell], chance: float | None) -> 
         powers = "; ".join(_power(value or "none", cell) for value, cell in clean.items())
         known = f". What is clean was not seen to differ. {powers}" if powers else ""
         return f"{axis} separates divergent from clean; chance does so in {chance:.1%} of cases{known}"
+    for kind, is_there in (("divergent", lambda cell: cell.divergent), ("clean", lambda cell: cell.clean)):
+        if not any(map(is_there, cells.values())):
+            return f"no instance with equal inputs is {kind}: there is nothing to separate"
     mixed = {value: cell for value, cell in cells.items() if cell.divergent and cell.clean}
     value, cell = max(mixed.items(), key=lambda item: item[1].num_telling)
     if cell.num_telling:

@@ -14,6 +14,9 @@ from detlab.comparison.tensors import tensors_of
 from detlab.ops import is_view
 from detlab.schema import Kind, Mask, Phase, Side, Verdict
 
+_MAX_READERS = 10_000
+"""Calls of one run only that are searched for a reader."""
+
 _SHORT_LIVED = (Phase.FORWARD, Phase.RECOMPUTE, Phase.BACKWARD)
 """Parts of a step whose results end with it; an optimizer's results are read in the next."""
 
@@ -27,9 +30,22 @@ def set_padding_aside(rank: RankComparison) -> RankComparison:
     """
     unread: list[int] = []
     for origin, views, others, _ in _viewed_buffers(rank):
-        if not len(others):
+        if not len(others) and not _is_read_by_one_run(rank, origin):
             unread += [origin, *views.tolist()]
     return rank.with_masks(np.array(sorted(set(unread)), np.intp), Mask.SET_ASIDE | Mask.PADDING)
+
+
+def _is_read_by_one_run(rank: RankComparison, origin: int) -> bool:
+    """Say whether a call that only one run makes takes the output of an origin."""
+    divergent = rank.divergent()
+    alone = divergent[np.isin(rank.verdicts[divergent], (Verdict.ONLY_A, Verdict.ONLY_B))]
+    alone = alone[alone > origin][:_MAX_READERS]
+    tensors = tensors_of(rank, np.union1d(alone, origin))
+    made = tensors[(tensors["position"] == origin) & (tensors["side"] == Side.OUTPUT)]
+    taken = tensors[(tensors["position"] != origin) & (tensors["side"] == Side.INPUT)]
+    return any(
+        np.intersect1d(made[name], taken[name][taken[name] != 0]).size for name in ("digest_a", "digest_b")
+    )
 
 
 def judge_padded_inputs(rank: RankComparison) -> dict[int, Judgement]:
@@ -41,6 +57,9 @@ def judge_padded_inputs(rank: RankComparison) -> dict[int, Judgement]:
     """
     found: dict[int, Judgement] = {}
     for origin, views, others, lineage in _viewed_buffers(rank):
+        if rank.has_op(others, is_view).any():  # the rest is read on, as a part of its own
+            continue
+        others = others[rank.events(others, ("kind",))["kind"] == Kind.OP]
         if len(others) and _holds_the_beginning(rank, origin, views):
             receivers = others[rank.verdicts[others] == Verdict.RECEIVER]
             alone = [

@@ -153,7 +153,7 @@ def _refuse_other_counting(a: Run, b: Run) -> None:
     """
     loaded = _iterations_loaded(a), _iterations_loaded(b)
     for run, done in zip((a, b), loaded, strict=True):
-        if loaded[0] != loaded[1] and run.steps and run.steps[0] <= done:
+        if done and loaded[0] != loaded[1] and run.steps and run.steps[0] <= done:
             raise NotComparable(
                 f"{run.label} resumed after iteration {done} and counts its steps from {run.steps[0]}: "
                 f"they are not the steps of {(b if run is a else a).label}.",
@@ -220,11 +220,19 @@ def _has_outputs(trace: RankTrace, steps: Sequence[int]) -> bool:
 
 
 def _kinds_of_digest(ranks: Sequence[RankComparison]) -> list[set[str]]:
-    """Give the kinds of digest of both runs, read from one rank that differs; none when nothing does."""
-    odd = next((rank for rank in ranks if len(rank.differing)), None)
-    if odd is None:
-        return []
-    return [{meta.algorithm for meta in trace.names.metas} for trace in (odd.a, odd.b)]
+    """Give the kinds of digest of both runs on a rank that differs, one with a kind in common if any has.
+
+    None when nothing differs, or where a rank of one run is empty.
+    """
+    kinds: list[set[str]] = []
+    for rank in ranks:
+        if not len(rank.differing):
+            continue
+        found = [{meta.algorithm for meta in trace.names.metas} for trace in (rank.a, rank.b)]
+        if found[0] & found[1]:
+            return found
+        kinds = found if all(found) else kinds
+    return kinds
 
 
 def _compare_renamed(

@@ -130,6 +130,11 @@ REASONS: Final = {
         "the runs chose differently for this call (kernel, tiles, strides), and its values are equal; it is "
         "counted on request",
     ),
+    "aside": Reason(
+        "observer",
+        "it is the first call that differs, and its input comes from one that is set aside: what that gave "
+        "was hashed too early, or holds addresses, so that where the difference began was not seen",
+    ),
     "uninitialised": Reason("state", "it reads memory that no recorded call has written"),
     "generator": Reason("rng", "the state of the random generator differs before the first random op"),
     "data": Reason("data", "its inputs differ before anything was computed: other samples or another order"),

@@ -73,7 +73,13 @@ def find_roots(
             search = _Search(rank, follow(rank, step, step), judged.get(rank.rank, {}), judge)
             reasons |= search.reasons()
         found += grouped(rank, reasons)
-    return found
+    return found or [each for rank in ranks for each in _first_of(rank)]
+
+
+def _first_of(rank: RankComparison) -> list[Roots]:
+    """Give a rank's first divergence, for runs of which every difference leads back to what is set aside."""
+    divergent = rank.divergent()
+    return list(grouped(rank, {int(divergent[0]): "aside"})) if len(divergent) else []
 
 
 @dataclass(frozen=True, slots=True)

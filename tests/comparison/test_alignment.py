@@ -64,6 +64,19 @@ def test_deleting_calls_leaves_the_others_paired_with_something_alike(a, data):
     assert paired.sum() == len(kept)
 
 
+def test_alike_inputs_are_paired_before_neighbours_and_an_origin_behind_a_missing_call_is_seen():
+    left = some_calls([(1, n, n) for n in range(6)])
+    right = some_calls([(1, 0, 0), (1, 1, 1), (1, 3, 9), (1, 4, 4), (1, 5, 5)])
+    at_a, at_b = align(left, right)
+    assert dict(zip(at_a.tolist(), at_b.tolist(), strict=True)) == {0: 0, 1: 1, 2: -1, 3: 2, 4: 3, 5: 4}
+
+
+def test_calls_left_out_in_front_of_alike_ones_leave_no_pair_that_differs():
+    left, right = some_calls([(1, 0, 0), (1, 1, 1), (1, 1, 1), (2, 1, 1)]), some_calls([(1, 1, 1)] * 2)
+    at_a, at_b = align(left, right)
+    assert dict(zip(at_a.tolist(), at_b.tolist(), strict=True)) == {0: -1, 1: 0, 2: 1, 3: -1}
+
+
 def test_calls_that_were_only_left_out_are_paired_whatever_the_anchors_say():
     kept = [*range(9), 10, 11, 20, 21, 23, 25, 26, 27]
     a = [(0, 0, 0)] * 10 + [(0, 1, 0)] * 9

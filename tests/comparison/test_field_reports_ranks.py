@@ -67,6 +67,13 @@ def test_a_replicated_sum_on_which_the_ranks_disagree_is_not_the_algorithms():
     expect(reduced("ssssssss"), reduced("sssssXYs"), sites, ("rank", ALL_REDUCE, (5, 6)))
 
 
+def test_ranks_that_disagree_in_either_run_are_not_the_algorithm():
+    agreeing, broken = reduced("ssssssss"), reduced("sSSSSSSS")
+    sites = ["match match"] + ["match origin"] * 7
+    for pair in ((agreeing, broken), (broken, agreeing)):
+        expect(*pair, sites, ("rank", ALL_REDUCE, tuple(range(1, 8))))
+
+
 def poisoned(born_on):
     """Sixteen ranks reduce a gradient in step 4; where it is born as NaN, the sum is NaN everywhere."""
     finite, nan = (1.0, 2.0, 0, 0), (1.0, 2.0, 4, 0)

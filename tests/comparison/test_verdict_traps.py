@@ -375,6 +375,36 @@ def test_a_small_view_that_misses_the_difference_does_not_make_the_rest_padding(
     )  # fmt: skip
 
 
+def test_padding_that_a_call_of_one_run_reads_is_not_set_aside():
+    reads = [Call(MM, "extra", ["v", "B"], ["q"])]
+    expect(
+        padded("b", "y")[:2], padded("B", "Y")[:2] + reads, "origin absorbed only_b",
+        ("kernel", "te.grouped_gemm", (0,)), ("structure", MM, (0,)),
+    )  # fmt: skip
+
+
+def test_a_view_of_the_rest_is_a_receiver_and_says_that_the_rest_is_read():
+    def run(buffer, rest, result):
+        view = Call(
+            "aten.slice.Tensor", "rest", [buffer], [rest], scalars=[0, 3, 4], flags=Flag.VIEW,
+            places={buffer: ("buf", 0, 64), rest: ("buf", 48, 64)},
+        )  # fmt: skip
+        return [*padded(buffer, result)[:2], view, mm(rest, f"m {rest}", "tail"), padded(buffer, result)[2]]
+
+    expect(
+        run("b", "r", "y"), run("B", "R", "Y"), "origin absorbed receiver receiver receiver",
+        ("kernel", "te.grouped_gemm", (0,)),
+    )  # fmt: skip
+
+
+def test_a_difference_that_leads_back_to_what_is_set_aside_still_has_a_finding():
+    def run(word):
+        return [Call(MM, "copied", ["x"], [word], flags=Flag.COPY_IN_FLIGHT), mm(word, "y" + word, "after")]
+
+    cmp = expect(run("c"), run("C"), "origin receiver", ("observer", MM, (0,)), ignored={"copy_in_flight": 1})
+    assert cmp.roots[0].scopes == ("after",)
+
+
 # Another count of steps
 
 
@@ -395,6 +425,11 @@ def test_a_resumed_run_that_counts_from_one_is_refused_and_asked_for_its_offset(
 def test_two_runs_resumed_from_one_iteration_and_one_with_its_global_steps_are_compared():
     assert compare(from_checkpoint(100, "y"), from_checkpoint(100, "y")).verdict == "match"
     assert compare(from_checkpoint(0, "y", 101), from_checkpoint(100, "y", 101)).verdict == "match"
+
+
+def test_a_run_from_the_start_is_not_asked_for_an_offset():
+    fresh = make_run({0: [replace(mm("x", "y"), step=step) for step in (0, 1, 2)]})
+    assert compare(fresh, from_checkpoint(1, "y", start=2)).steps == (2,)
 
 
 # What a difference hides
