@@ -9,6 +9,7 @@ that share what they write to or draw from are the cause of what follows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -123,11 +124,12 @@ def _crossing(rank: RankComparison, positions: NDArray[np.intp]) -> list[tuple[i
 def _exchanged(
     rank: RankComparison, positions: NDArray[np.intp], tensors: NDArray[np.void]
 ) -> list[tuple[int, int]]:
-    """Give pairs of calls of one op where each has in run b the input that the other has in run a."""
+    """Give pairs of calls of one op that take each other's inputs, two of them or several in a ring."""
     callees = dict(
         zip(positions.tolist(), rank.events(positions, ("callee",))["callee"].tolist(), strict=True)
     )
     waiting: dict[tuple[str, int, int, int, int], list[int]] = {}
+    taken: dict[tuple[str, int, int], list[tuple[int, int, int]]] = {}
     pairs = []
     for row in differing(tensors[tensors["in_both"]], Side.INPUT, Side.GENERATOR):
         op = rank.a.names.callees[callees[int(row["position"])]].op
@@ -138,6 +140,20 @@ def _exchanged(
             pairs.append((partners.pop(), int(row["position"])))
         else:
             waiting.setdefault((*place, mine, theirs), []).append(int(row["position"]))
+        taken.setdefault(place, []).append((mine, theirs, int(row["position"])))
+    return pairs + [pair for changes in taken.values() for pair in _rotated(changes)]
+
+
+def _rotated(changes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """Give neighbours among calls that take the same inputs in both runs, each call another one of them."""
+    if len(changes) > _MAX_ORDER:
+        return []
+    pairs: list[tuple[int, int]] = []
+    for words in _connected([(mine, theirs) for mine, theirs, _ in changes]):
+        ring = [each for each in changes if each[0] in words]
+        if sorted(mine for mine, _, _ in ring) == sorted(theirs for _, theirs, _ in ring):
+            positions = [position for _, _, position in ring]
+            pairs += pairwise(positions)
     return pairs
 
 

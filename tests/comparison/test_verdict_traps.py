@@ -294,6 +294,21 @@ def test_two_gradients_added_in_the_other_order_are_the_cause_and_no_marker(scop
     expect(one, other, "origin receiver receiver", ("structure", ADD, (0,)), reordered=1)
 
 
+@pytest.mark.parametrize("order", [(1, 2, 0), (2, 0, 1), (1, 2, 3, 0)])
+def test_gradients_added_in_a_rotated_order_are_the_cause(order):
+    def run(numbers):
+        sums = ["acc", *(f"acc {numbers[: n + 1]}" for n in range(len(numbers)))]
+        places = dict.fromkeys(sums, ("acc", 0, 64))
+        added = [
+            Call(ADD, "", [sums[n], f"g{number}"], [sums[n + 1]], places=places)
+            for n, number in enumerate(numbers)
+        ]
+        return [*added, Call(NORM, "", [sums[-1]], ["n of " + sums[-1]], places=places)]
+
+    sites = " ".join(["origin", *["receiver"] * len(order)])
+    expect(run(tuple(sorted(order))), run(order), sites, ("structure", ADD, (0,)), reordered=1)
+
+
 def test_two_draws_from_one_generator_in_the_other_order_are_the_cause():
     def run(*scopes):
         return [
