@@ -176,6 +176,11 @@ class TensorMeta(NamedTuple):
     shape: tuple[int, ...]
     stride: tuple[int, ...]
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether the elements are integers or booleans."""
+        return self.dtype.startswith(("int", "uint", "bool"))
+
 
 class Meta(NamedTuple):
     """What is known of a call beside its digests.

@@ -102,12 +102,12 @@ def _comes_first(a: Calls, b: Calls) -> bool:
 def _partners(a: Calls, b: Calls) -> NDArray[np.int64]:
     """Give for each call of ``a``, the shorter one, its partner in ``b``, -1 for none."""
     partner = np.full(len(a), -1, np.int64)
-    _Matcher(a.levels(), b.levels(), partner).match((0, len(a)), (0, len(b)), 0)
-    _match_moved(_mix(a.callee, a.inputs, a.outputs), _mix(b.callee, b.inputs, b.outputs), partner)
-    _match_moved(_mix(a.callee, a.inputs), _mix(b.callee, b.inputs), partner)
+    (alike_a, inputs_a, *_), (alike_b, inputs_b, *_) = levels = a.levels(), b.levels()
+    _Matcher(*levels, partner).match((0, len(a)), (0, len(b)), 0)
+    _match_moved(alike_a, alike_b, partner)
+    _match_moved(inputs_a, inputs_b, partner)
     _match_moved(_mix(a.family, a.inputs), _mix(b.family, b.inputs), partner)
     _match_last(a.callee, b.callee, partner)
-    alike_a, alike_b = a.levels()[0], b.levels()[0]
     if (partner >= 0).all() and (alike_a == alike_b[partner]).all():
         return partner
     embedded = _embedded(alike_a, alike_b)

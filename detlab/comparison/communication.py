@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from detlab.comparison.ranks import RankComparison, read_rows
 from detlab.comparison.tensors import differing, tensors_of
+from detlab.comparison.verdicts import INPUTS_DIFFER, INPUTS_EQUAL, ONE_SIDED
 from detlab.ops import Dependence, dependence, lists_a_tensor_per_member
-from detlab.schema import Kind, Mask, Side, Verdict
-
-INPUTS_DIFFER: Final = (Verdict.RECEIVER, Verdict.ABSORBED, Verdict.CHANGED)
-INPUTS_EQUAL: Final = (Verdict.MATCH, Verdict.ORIGIN)
+from detlab.schema import Kind, Side, Verdict
 
 Key = tuple[int, ...]
 Judged = dict[int, dict[int, "Judgement"]]
@@ -118,7 +116,7 @@ class GroupJudge:
 
     def call(self, rank: RankComparison, position: int) -> Collective:
         """Describe the communicating call at a position."""
-        row = int(rank.rows(np.array([position]))[0][0])
+        row = rank.rows_at(position)[0]
         event = read_rows(rank.a, np.array([row]), ("step", "callee", "meta"))
         names, step = rank.a.names, int(event["step"][0])
         callee = names.callees[int(event["callee"][0])]
@@ -169,7 +167,7 @@ class GroupJudge:
         for member in members:
             row, rank = self.row_on(call, member), self._by_rank[member]
             assert row is not None
-            row_b = int(rank.rows(rank.positions_of(np.array([row])))[1][0])
+            row_b = rank.rows_at(int(rank.positions_of(np.array([row]))[0]))[1]
             for seen, trace, at in zip(results, (rank.a, rank.b), (row, row_b), strict=True):
                 seen.add(int(trace.columns(at, at + 1, ["out_digest"])["out_digest"][0]))
         return all(len(seen) == 1 for seen in results)
@@ -226,9 +224,8 @@ def _candidates(rank: RankComparison) -> NDArray[np.intp]:
     if step is None:
         return np.empty(0, np.intp)
     wanted = np.union1d(rank.counted(Verdict.ORIGIN), rank.differing_in(step, step))
-    paired = ~np.isin(rank.verdicts[wanted], (Verdict.ONLY_A, Verdict.ONLY_B, Verdict.UNKNOWN))
-    counted = (rank.masks[wanted] & Mask.SET_ASIDE) == 0
-    wanted = wanted[paired & counted]
+    paired = ~np.isin(rank.verdicts[wanted], (*ONE_SIDED, Verdict.UNKNOWN))
+    wanted = wanted[paired & rank.is_counted(wanted)]
     chosen: NDArray[np.intp] = wanted[rank.events(wanted, ("kind",))["kind"] == Kind.COLLECTIVE]
     return chosen
 

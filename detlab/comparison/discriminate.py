@@ -143,8 +143,7 @@ def _made(meta: Meta) -> tuple[str, int]:
         return "not recorded", size
     if all(name.startswith(_NARROW) for name in dtypes):
         return "narrow floats", size
-    whole = all(name.startswith(("int", "uint", "bool")) for name in dtypes)
-    return "integers" if whole else "wide", size
+    return "integers" if all(tensor.is_integer for tensor in meta.outputs) else "wide", size
 
 
 def _hidden(instances: Sequence[Instance]) -> list[str]:

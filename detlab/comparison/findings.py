@@ -203,8 +203,7 @@ def _before(rank: RankComparison, position: int) -> list[str]:
 def _num_unproven(rank: RankComparison, position: int) -> int:
     """Count the calls of run a before a position whose outputs were not recorded."""
     trace = rank.a
-    rows = rank.rows(np.arange(position))[0] if position < 1 else rank.rows(np.array([position]))[0]
-    row = int(rows[0]) if len(rows) else 0
+    row = rank.rows_at(position)[0] if position else 0
     record = int(np.searchsorted(trace.starts, max(row, 0), side="right")) - 1
     start = int(trace.starts[record])
     inside = trace.columns(start, max(row, start), ["evidence"])["evidence"]

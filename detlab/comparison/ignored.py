@@ -54,7 +54,7 @@ def read_kinds(count: str | Collection[str]) -> tuple[str, ...]:
 
 def lift(rank: RankComparison, counted: Collection[str]) -> RankComparison:
     """Count some kinds of calls again; what is set aside for another reason as well stays aside."""
-    positions = rank.differing[(rank.masks[rank.differing] & Mask.SET_ASIDE) != 0]
+    positions = rank.set_aside()
     lifted = np.uint8(sum(mask for kind, mask in _LIFTED if kind in counted))
     kept = np.uint8(sum(mask for kind, mask in _LIFTED if kind not in counted))
     flags = np.uint16(sum(flag for kind, flag in _FLAGS if kind not in counted))
@@ -112,7 +112,7 @@ def ignored(
     """
     counts = dict.fromkeys(WHY, 0)
     for rank in ranks:
-        positions = rank.differing[(rank.masks[rank.differing] & Mask.SET_ASIDE) != 0]
+        positions = rank.set_aside()
         masks = rank.masks[positions]
         for kind, mask in _MASKS:
             counts[kind] += int(((masks & mask) != 0).sum())

@@ -8,21 +8,16 @@ random op has drawn from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from detlab.comparison.communication import INPUTS_DIFFER
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
-from detlab.schema import Flag, Kind, Phase, Side, Verdict
-
-INTEGERS = ("int", "uint", "bool")
-"""Beginnings of the names of integer dtypes."""
-
-_ONE_SIDED = (Verdict.ONLY_A, Verdict.ONLY_B)
+from detlab.comparison.verdicts import INPUTS_DIFFER, ONE_SIDED
+from detlab.schema import Flag, Kind, Phase, Side
 
 
 def later_roots(rank: RankComparison, first_step: int) -> dict[int, str]:
@@ -37,11 +32,12 @@ def later_roots(rank: RankComparison, first_step: int) -> dict[int, str]:
     """
     found: dict[int, str] = {}
     steps = np.unique(np.concatenate([np.unique(trace.index["step"]) for trace in (rank.a, rank.b)]))
-    before = _Step.of(rank, rank.differing_in(first_step, first_step))
+    takes, gives = (_of_metas(rank, side) for side in ("inputs", "outputs"))
+    before = _Step.of(rank, rank.differing_in(first_step, first_step), takes, gives)
     has_read, has_drawn = bool(before.reads.any()), bool(before.draws.any())
     for step in steps[steps > first_step].tolist():
         differs = rank.differing_in(step, step)
-        here = _Step.of(rank, differs[rank.is_counted(differs)])
+        here = _Step.of(rank, differs[rank.is_counted(differs)], takes, gives)
         if not has_read:
             found |= dict.fromkeys(_one_sided(rank, here), "one_side")
         found |= _entering(rank, here, before, has_drawn)
@@ -52,27 +48,34 @@ def later_roots(rank: RankComparison, first_step: int) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The differing calls of one step: their positions, metas and phases; host reads and random ops."""
+    """The differing calls of one step, and which of them take or give integers, read or draw."""
 
     positions: NDArray[np.intp]
     metas: NDArray[np.uint32]
-    phases: NDArray[np.uint8]
+    takes: NDArray[np.bool_]
+    gives: NDArray[np.bool_]
     reads: NDArray[np.bool_]
     draws: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rank: RankComparison, positions: NDArray[np.intp]) -> _Step:
-        """Read what is needed of the calls, once."""
+    def of(
+        cls, rank: RankComparison, positions: NDArray[np.intp], takes: Sequence[int], gives: Sequence[int]
+    ) -> _Step:
+        """Read what is needed of the calls, once; the metas that take and give integers are known."""
         facts = rank.events(positions, ("kind", "flags", "meta", "phase"))
-        paired = ~np.isin(rank.verdicts[positions], _ONE_SIDED)
+        paired = ~np.isin(rank.verdicts[positions], ONE_SIDED)
         draws = (facts["flags"] & np.uint16(Flag.SEEDED)) != 0
-        return cls(
-            positions, facts["meta"], facts["phase"], paired & (facts["kind"] == Kind.HOST_READ), draws
-        )
+        metas, outer = facts["meta"], np.isin(facts["phase"], (Phase.DATA, Phase.FORWARD))
+        reads = paired & (facts["kind"] == Kind.HOST_READ)
+        return cls(positions, metas, outer & np.isin(metas, takes), np.isin(metas, gives), reads, draws)
+
+    def meta_at(self, position: int) -> int:
+        """Give the id of the meta of one of the calls."""
+        return int(self.metas[np.searchsorted(self.positions, position)])
 
 
 def _one_sided(rank: RankComparison, here: _Step) -> Iterator[int]:
-    chosen = here.positions[np.isin(rank.verdicts[here.positions], _ONE_SIDED)]
+    chosen = here.positions[np.isin(rank.verdicts[here.positions], ONE_SIDED)]
     reads = here.positions[here.reads]
     if len(chosen) and not (reads < chosen[0]).any():
         yield from chosen.tolist()
@@ -80,9 +83,7 @@ def _one_sided(rank: RankComparison, here: _Step) -> Iterator[int]:
 
 def _entering(rank: RankComparison, here: _Step, before: _Step, has_drawn: bool) -> dict[int, str]:
     """Find integer inputs and generator states that differ and that no differing call gave."""
-    outer = np.isin(here.phases, (Phase.DATA, Phase.FORWARD))
-    wanted = here.draws | (outer & np.isin(here.metas, _of_metas(rank, "inputs")))
-    takers = here.positions[wanted]
+    takers = here.positions[here.draws | here.takes]
     takers = takers[np.isin(rank.verdicts[takers], INPUTS_DIFFER)]
     if not len(takers):
         return {}
@@ -92,7 +93,8 @@ def _entering(rank: RankComparison, here: _Step, before: _Step, has_drawn: bool)
     made = _made(rank, before) | _made(rank, here)
     for change in changes[changes["side"] == Side.INPUT]:
         position, index = int(change["position"]), int(change["index"])
-        if _is_integer(rank, position, index) and int(change["digest_a"]) not in made:
+        inputs = rank.a.names.metas[here.meta_at(position)].inputs
+        if index < len(inputs) and inputs[index].is_integer and int(change["digest_a"]) not in made:
             found[position] = "data"
     return found
 
@@ -100,15 +102,10 @@ def _entering(rank: RankComparison, here: _Step, before: _Step, has_drawn: bool)
 def _of_metas(rank: RankComparison, side: str) -> list[int]:
     """Give the ids of the metas of run a with an integer tensor on one side."""
     metas = enumerate(rank.a.names.metas)
-    return [n for n, meta in metas if any(t.dtype.startswith(INTEGERS) for t in getattr(meta, side))]
-
-
-def _is_integer(rank: RankComparison, position: int, index: int) -> bool:
-    meta = rank.a.names.metas[int(rank.events(np.array([position]), ("meta",))["meta"][0])]
-    return index < len(meta.inputs) and meta.inputs[index].dtype.startswith(INTEGERS)
+    return [n for n, meta in metas if any(t.is_integer for t in getattr(meta, side))]
 
 
 def _made(rank: RankComparison, step: _Step) -> set[int]:
     """Give the digests of the differing integer tensors that recorded calls gave."""
-    chosen = step.positions[np.isin(step.metas, _of_metas(rank, "outputs"))]
-    return set(differing(tensors_of(rank, chosen), Side.OUTPUT)["digest_a"].tolist())
+    tensors = tensors_of(rank, step.positions[step.gives])
+    return set(differing(tensors, Side.OUTPUT)["digest_a"].tolist())

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
+from detlab.comparison.verdicts import INPUTS_DIFFER
 from detlab.ops import comes_from_host, makes_fresh_memory
 from detlab.schema import DETAIL_DTYPE, Flag, Kind, Side, Verdict
 
@@ -23,8 +24,6 @@ XOR_DIGEST: Final = "torch.hash_tensor"
 
 _NUMBER_BYTES: Final = 16
 """Bytes of the largest single number, a complex one."""
-
-_INPUT_DIFFERS: Final = (Verdict.RECEIVER, Verdict.ABSORBED, Verdict.CHANGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
     positions = rank.differing_in(first_step, last_step)
     tensors = tensors_of(rank, positions)
     inputs = differing(tensors, *_INPUTS)
-    takes = np.isin(rank.verdicts[inputs["position"]], (*_INPUT_DIFFERS, Verdict.ORIGIN))  # a lane of a list
+    takes = np.isin(rank.verdicts[inputs["position"]], (*INPUTS_DIFFER, Verdict.ORIGIN))  # a lane of a list
     changes = inputs[takes & ~_is_result(inputs)]
     outputs = differing(tensors, Side.OUTPUT)
     makers = _by_key(changes, changes["digest_a"], outputs, outputs["digest_a"])
@@ -207,7 +206,7 @@ def touched_before(rank: RankComparison, position: int, change: np.void) -> int 
     """
     if not change["storage"]:
         return None
-    row = int(rank.rows(np.array([position]))[0][0])
+    row = rank.rows_at(position)[0]
     first, details, seqs = _batch_before(rank, row, ("seq", "storage", "start", "stop"))
     touching = (details["storage"] == change["storage"]) & (details["start"] < change["stop"])
     touching &= details["stop"] > change["start"]
@@ -223,7 +222,7 @@ def weak_producers(rank: RankComparison, position: int) -> list[int]:
 
     A weak input has a digest that can be equal for different bits: its producer may be the real origin.
     """
-    row = int(rank.rows(np.array([position]))[0][0])
+    row = rank.rows_at(position)[0]
     tensors = tensors_of(rank, np.array([position]))
     wanted = tensors["digest_a"][tensors["side"] == Side.INPUT]
     first, details, seqs = _batch_before(rank, row, ("seq", "side", "digest"))

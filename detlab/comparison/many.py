@@ -24,7 +24,7 @@ from detlab.comparison.classes import (
 )
 from detlab.comparison.facts import ENVIRONMENT_KINDS, Fact, associate, counts_frame, facts_frame, run_facts
 from detlab.errors import NotComparable
-from detlab.readers import load_run
+from detlab.readers import as_run
 from detlab.run import Run
 from detlab.schema import Evidence
 
@@ -250,7 +250,7 @@ def compare_many(
     TraceError
         A run cannot be read.
     """
-    loaded = [run if isinstance(run, Run) else load_run(run) for run in runs]
+    loaded = [as_run(run) for run in runs]
     labels = _unlike_labels([run.label for run in loaded])
     if len(loaded) < 2:
         raise NotComparable(f"{len(loaded)} run is nothing to compare.", "give two runs or more")

@@ -16,15 +16,14 @@ from detlab.comparison.verdicts import chosen
 from detlab.schema import Flag, Meta, Side, TensorMeta
 
 _MAX_PRODUCERS: Final = 3
-_INTEGERS: Final = ("int", "uint", "bool")
 
 
 def notes_on(rank: RankComparison, position: int, reason: str) -> list[str]:
     """Give one sentence for each thing that is worth knowing of a paired call that is a root for a reason."""
-    at_a, at_b = rank.rows(np.array([position]))
-    if at_a[0] < 0 or at_b[0] < 0:
+    at_a, at_b = rank.rows_at(position)
+    if at_a < 0 or at_b < 0:
         return []
-    metas = _meta(rank, int(at_a[0]), in_b=False), _meta(rank, int(at_b[0]), in_b=True)
+    metas = _meta(rank, at_a, in_b=False), _meta(rank, at_b, in_b=True)
     tensors = tensors_of(rank, np.array([position]))
     flags = int(rank.events(np.array([position]), ("flags",))["flags"][0])
     notes = list(_last_use(rank, position, tensors)) if reason == "unrecorded_write" else []
@@ -74,7 +73,7 @@ def _weakness(row: np.void, meta: Meta) -> str:
     tensor = meta.inputs[index] if index < len(meta.inputs) else TensorMeta("", (), ())
     if int(row["digest_a"]) == 0 and int(np.prod(tensor.shape)) > 1:
         return f"input {index} has digest zero with {int(np.prod(tensor.shape)):,} elements"
-    return f"input {index} holds integers ({tensor.dtype})" if tensor.dtype.startswith(_INTEGERS) else ""
+    return f"input {index} holds integers ({tensor.dtype})" if tensor.is_integer else ""
 
 
 def _other_choice(a: Meta, b: Meta) -> Iterator[str]:
@@ -119,7 +118,7 @@ def _other_order(meta: Meta, tensors: NDArray[np.void]) -> Iterator[str]:
     odd = differing(tensors, Side.OUTPUT)
     for row in odd:
         index = int(row["index"])
-        integer = index < len(meta.outputs) and meta.outputs[index].dtype.startswith(_INTEGERS)
+        integer = index < len(meta.outputs) and meta.outputs[index].is_integer
         same = row["total_a"] == row["total_b"] and row["absmax_a"] == row["absmax_b"]
         if integer and row["has_stats"] and same:
             yield f"output {index} has the same sum and maximum: perhaps the same values in another order"

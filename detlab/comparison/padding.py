@@ -11,6 +11,7 @@ from detlab.comparison.communication import Judgement
 from detlab.comparison.lineage import Lineage, follow
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import tensors_of
+from detlab.comparison.verdicts import ONE_SIDED
 from detlab.ops import is_view
 from detlab.schema import Kind, Mask, Phase, Side, Verdict
 
@@ -38,7 +39,7 @@ def set_padding_aside(rank: RankComparison) -> RankComparison:
 def _is_read_by_one_run(rank: RankComparison, origin: int) -> bool:
     """Say whether a call that only one run makes takes the output of an origin."""
     divergent = rank.divergent()
-    alone = divergent[np.isin(rank.verdicts[divergent], (Verdict.ONLY_A, Verdict.ONLY_B))]
+    alone = divergent[np.isin(rank.verdicts[divergent], ONE_SIDED)]
     alone = alone[alone > origin][:_MAX_READERS]
     tensors = tensors_of(rank, np.union1d(alone, origin))
     made = tensors[(tensors["position"] == origin) & (tensors["side"] == Side.OUTPUT)]

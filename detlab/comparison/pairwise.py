@@ -25,7 +25,7 @@ from detlab.comparison.result import Comparison
 from detlab.comparison.roots import find_roots, grouped
 from detlab.comparison.structure import set_notes_aside
 from detlab.errors import NotComparable, TraceError
-from detlab.readers import load_run
+from detlab.readers import as_run
 from detlab.run import Run, spans
 from detlab.schema import Mask, Verdict
 from detlab.store import RankTrace
@@ -77,9 +77,9 @@ def compare(
         A run cannot be read.
     """
     counted = read_kinds(count)
-    run_a = a if isinstance(a, Run) else load_run(a)
-    run_b = b if isinstance(b, Run) else load_run(b)
+    run_a, run_b = as_run(a), as_run(b)
     _refuse_other_layout(run_a, run_b)
+    _refuse_other_counting(run_a, run_b)
     steps = _common_steps(run_a, run_b)
     names = Pairs.read(pairs)
     known = read_accepted(accepted)
@@ -169,7 +169,6 @@ def _iterations_loaded(run: Run) -> int:
 
 
 def _common_steps(a: Run, b: Run) -> list[int]:
-    _refuse_other_counting(a, b)
     steps = sorted(set(a.steps) & set(b.steps))
     if not steps:
         raise NotComparable(

@@ -15,6 +15,7 @@ from detlab.comparison.lineage import Lineage, follow
 from detlab.comparison.places import SITE_COLUMNS, call_row
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.roots import brought_by
+from detlab.comparison.verdicts import ONE_SIDED
 from detlab.ops import is_lane_wise
 from detlab.schema import Kind, Mask, Side, Verdict
 
@@ -106,7 +107,7 @@ class Tracer:
     def _sources(self, hop: Hop) -> Iterator[Source]:
         """Give the calls that a call's difference came from."""
         rank, position = hop.rank, hop.position
-        if Verdict(int(rank.verdicts[position])) in (Verdict.ONLY_A, Verdict.ONLY_B):
+        if Verdict(int(rank.verdicts[position])) in ONE_SIDED:
             yield from self._branch(rank, position)
             return
         found = list(self._communicated(rank, position))
@@ -118,7 +119,7 @@ class Tracer:
 
     def _branch(self, rank: RankComparison, position: int) -> Iterator[Source]:
         """Give the last differing host read before a call that only one run makes."""
-        step = int(rank.events(np.array([position]), ("step",))["step"][0])
+        step = rank.step_at(position)
         reads = self._lineage(rank, step).host_reads
         before = reads[reads < position]
         if len(before):
@@ -134,7 +135,7 @@ class Tracer:
     def _computed(self, hop: Hop) -> list[Source]:
         """Give the calls of this rank that made the differing inputs; of a list op those of one lane."""
         rank, position = hop.rank, hop.position
-        step = int(rank.events(np.array([position]), ("step",))["step"][0])
+        step = rank.step_at(position)
         lanes = _num_lanes(rank, position) if hop.part >= 0 else 0
         found = []
         for change, source, part in self._lineage(rank, step).of(position):

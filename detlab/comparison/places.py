@@ -42,8 +42,8 @@ def site_at(rank: RankComparison, position: int) -> Site:
 
 
 def _side(rank: RankComparison, position: int) -> tuple[RankTrace, int]:
-    at_a, at_b = rank.rows(np.array([position]))
-    return (rank.a, int(at_a[0])) if at_a[0] >= 0 else (rank.b, int(at_b[0]))
+    at_a, at_b = rank.rows_at(position)
+    return (rank.a, at_a) if at_a >= 0 else (rank.b, at_b)
 
 
 def _num_before(trace: RankTrace, row: int, key: tuple[int, int, int], callee: int) -> int:
@@ -95,7 +95,7 @@ def _row_of(trace: RankTrace, site: Site) -> int | None:
 def call_row(rank: RankComparison, position: int) -> dict[str, Any]:
     """Give one compared call as a row of the `SITE_COLUMNS`."""
     site = site_at(rank, position)
-    at_a, at_b = rank.rows(np.array([position]))
+    at_a, at_b = rank.rows_at(position)
     return {
         "rank": rank.rank,
         "coordinate": str(rank.coordinate),
@@ -106,8 +106,8 @@ def call_row(rank: RankComparison, position: int) -> dict[str, Any]:
         "op": site.callee.op,
         "call": site.call,
         "verdict": Verdict(int(rank.verdicts[position])).name.lower(),
-        "seq_a": _seq(rank.a, int(at_a[0])),
-        "seq_b": _seq(rank.b, int(at_b[0])),
+        "seq_a": _seq(rank.a, at_a),
+        "seq_b": _seq(rank.b, at_b),
         "site": str(site),
     }
 

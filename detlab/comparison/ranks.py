@@ -87,6 +87,11 @@ class RankComparison:
         at_a, at_b = (np.where(first < 0, -1, first + inside) for first in firsts)
         return at_a, at_b
 
+    def rows_at(self, position: int) -> tuple[int, int]:
+        """Give the rows in run a and in run b at one position; -1 where a side has none."""
+        at_a, at_b = self.rows(np.array([position]))
+        return int(at_a[0]), int(at_b[0])
+
     def positions_of(self, rows: NDArray[np.int64], *, in_b: bool = False) -> NDArray[np.int64]:
         """Give the positions of rows of run a, or of run b; -1 for a row that was not compared."""
         firsts = self.blocks["b" if in_b else "a"]
@@ -117,6 +122,11 @@ class RankComparison:
     def divergent(self) -> NDArray[np.intp]:
         """Give the positions of everything that differs and was not set aside."""
         return self.differing[self.is_counted(self.differing)] if self.any_aside else self.differing
+
+    def set_aside(self) -> NDArray[np.intp]:
+        """Give the positions of everything that differs and was set aside."""
+        found: NDArray[np.intp] = self.differing[~self.is_counted(self.differing)]
+        return found
 
     def is_counted(self, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Say which of some differing positions were not set aside."""

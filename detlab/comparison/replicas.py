@@ -12,7 +12,7 @@ import polars as pl
 
 from detlab.comparison.replicated import Group, Tensor, name_of, tensors_of_ranks
 from detlab.errors import NotComparable
-from detlab.readers import load_run
+from detlab.readers import as_run
 from detlab.run import Run, spans
 from detlab.schema import Phase, Site
 
@@ -61,7 +61,7 @@ def check_replicas(run: Run | str | PathLike[str]) -> pl.DataFrame:
     TraceError
         The run cannot be read.
     """
-    run = run if isinstance(run, Run) else load_run(run)
+    run = as_run(run)
     if not run.manifest.layout:
         raise NotComparable(
             f"{run.label} does not say how its ranks are laid out.",

@@ -9,17 +9,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from detlab.comparison.communication import INPUTS_DIFFER, GroupJudge, Judged, Judgement
-from detlab.comparison.later import INTEGERS, later_roots
+from detlab.comparison.communication import GroupJudge, Judged, Judgement
+from detlab.comparison.later import later_roots
 from detlab.comparison.lineage import Lineage, follow, touched_before, weak_producers
 from detlab.comparison.ranks import RankComparison
+from detlab.comparison.verdicts import INPUTS_DIFFER, ONE_SIDED
 from detlab.ops import is_constant, is_deterministic, takes_host_scalar
 from detlab.schema import Callee, Evidence, Flag, Kind, Phase, Side, Verdict
 
 _LOOKED_AT: Final = 50
 """Calls of one callee and phase that are looked at one by one; the others get the reason of the last."""
 
-_ONE_SIDED: Final = (Verdict.ONLY_A, Verdict.ONLY_B)
 _SAYS_LITTLE: Final = frozenset(
     ("no_evidence", "open", "open_scalar", "view", "other_digest", "statistic", "padding")
 )
@@ -183,7 +183,7 @@ class _Search:
     def _one_sided(self) -> dict[int, str]:
         """Give the calls of one run only, unless a differing host read before them explains the branch."""
         here = self.lineage.positions[self.rank.is_counted(self.lineage.positions)]
-        here = here[np.isin(self.rank.verdicts[here], _ONE_SIDED)]
+        here = here[np.isin(self.rank.verdicts[here], ONE_SIDED)]
         reads = self.lineage.host_reads
         return {p: "one_side" for p in here.tolist() if not len(reads) or p < reads[0]}
 
@@ -195,7 +195,7 @@ class _Search:
 
     def _unknown_reason(self, position: int) -> str:
         facts = self._facts(position)
-        row_b = int(self.rank.rows(np.array([position]))[1][0])
+        row_b = self.rank.rows_at(position)[1]
         event_b = self.rank.b.columns(row_b, row_b + 1, ["meta", "evidence"])
         if facts["meta"].algorithm != self.rank.b.names.metas[int(event_b["meta"][0])].algorithm:
             return "other_digest"
@@ -240,8 +240,8 @@ class _Search:
 
     def _tensor_reason(self, position: int, facts: Mapping[str, Any], changes: NDArray[np.void]) -> str:
         tensors = changes[changes["side"] == Side.INPUT]
-        dtypes = [tensor.dtype for tensor in facts["meta"].inputs]
-        integers = [dtypes[int(i)].startswith(INTEGERS) for i in tensors["index"] if int(i) < len(dtypes)]
+        inputs = facts["meta"].inputs
+        integers = [inputs[int(i)].is_integer for i in tensors["index"] if int(i) < len(inputs)]
         if integers and all(integers) and facts["phase"] == Phase.FORWARD:
             return "data"
         if len(tensors) > 1 and sorted(tensors["digest_a"].tolist()) == sorted(tensors["digest_b"].tolist()):
@@ -267,7 +267,7 @@ def brought_by(rank: RankComparison, position: int, judge: GroupJudge) -> int | 
 
 def _step_rows(rank: RankComparison, position: int) -> tuple[int, int]:
     """Give the rows of run a from the start of a call's step up to the call."""
-    row = int(rank.rows(np.array([position]))[0][0])
+    row = rank.rows_at(position)[0]
     if row < 0:
         return -1, -1
     starts, index = rank.a.starts, rank.a.index

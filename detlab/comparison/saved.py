@@ -23,7 +23,7 @@ from detlab.comparison.overrides import Pairs
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.result import Comparison
 from detlab.errors import TraceError
-from detlab.readers import load_run
+from detlab.readers import as_run
 from detlab.run import Run
 from detlab.store import RankTrace
 from detlab.store.layout import write_bytes
@@ -91,7 +91,7 @@ def load_comparison(
         The file is none, or a run is not there any more or is another one now.
     """
     document, arrays = _read(Path(path))
-    runs = [_run(given or source) for given, source in zip((a, b), document["sources"], strict=True)]
+    runs = [as_run(given or source) for given, source in zip((a, b), document["sources"], strict=True)]
     pairs = Pairs.read(document["pairs"])
     ranks: list[RankComparison] = []
     alone: list[RankComparison] = []
@@ -108,10 +108,6 @@ def load_comparison(
         runs[0], runs[1], tuple(document["steps"]), tuple(ranks), findings, problems, GroupJudge(alone),
         pairs, tuple(document["notes"]), tuple(document.get("counted", ())),
     )  # fmt: skip
-
-
-def _run(source: Run | str | PathLike[str]) -> Run:
-    return source if isinstance(source, Run) else load_run(source)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

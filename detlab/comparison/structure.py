@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from detlab.comparison.places import call_row
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.recompute import is_recomputed
+from detlab.comparison.verdicts import ONE_SIDED
 from detlab.ops import is_view
 from detlab.schema import Flag, Mask, Verdict
 
@@ -42,9 +43,6 @@ class Structure:
         return {name: getattr(self, name) for name in self.__slots__} | {"details": list(self.details)}
 
 
-_ONE_SIDED = (Verdict.ONLY_A, Verdict.ONLY_B)
-
-
 def set_notes_aside(rank: RankComparison) -> RankComparison:
     """Set aside calls of one run only that compute nothing new: views, and recomputation."""
     positions = _one_sided(rank)
@@ -56,17 +54,17 @@ def set_notes_aside(rank: RankComparison) -> RankComparison:
 
 
 def _one_sided(rank: RankComparison) -> NDArray[np.intp]:
-    return rank.differing[np.isin(rank.verdicts[rank.differing], _ONE_SIDED)]
+    return rank.differing[np.isin(rank.verdicts[rank.differing], ONE_SIDED)]
 
 
 def structure_of(ranks: tuple[RankComparison, ...], num_details: int = 20) -> Structure:
     """Count what only one run does and what both do in another order."""
-    counts = dict.fromkeys(_ONE_SIDED, 0)
+    counts = dict.fromkeys(ONE_SIDED, 0)
     recomputed = 0
     details: list[dict[str, Any]] = []
     for rank in ranks:
         positions = _one_sided(rank)
-        for verdict in _ONE_SIDED:
+        for verdict in ONE_SIDED:
             counts[verdict] += int((rank.verdicts[positions] == verdict).sum())
         recomputed += int(is_recomputed(rank, positions).sum())
         room = num_details - len(details)

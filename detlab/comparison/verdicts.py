@@ -37,6 +37,11 @@ JUDGED_COLUMNS: Final = ("in_digest", "out_digest", "meta", "evidence", "flags")
 ARTEFACTS: Final = Flag.NOT_WAITED_FOR | Flag.POINTERS | Flag.COPY_IN_FLIGHT
 """Flags of records whose digest may say more about the observer than about the run."""
 
+INPUTS_DIFFER: Final = (Verdict.RECEIVER, Verdict.ABSORBED, Verdict.CHANGED)
+INPUTS_EQUAL: Final = (Verdict.MATCH, Verdict.ORIGIN)
+ONE_SIDED: Final = (Verdict.ONLY_A, Verdict.ONLY_B)
+"""Verdicts by what they say of a call's inputs, and those of calls that only one run makes."""
+
 _EQUAL, _DIFFER, _NONE = range(3)
 
 SITE_RULE: Final = np.array(

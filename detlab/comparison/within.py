@@ -17,7 +17,7 @@ from detlab.comparison.step_events import StepEvents
 from detlab.comparison.verdicts import MetaFacts, judge
 from detlab.errors import NotComparable
 from detlab.ops import is_deterministic, is_seeded, is_view
-from detlab.readers import load_run
+from detlab.readers import as_run
 from detlab.run import Run
 from detlab.schema import Evidence, Flag, Kind, Mask, Phase, Verdict
 
@@ -70,7 +70,7 @@ def check_recompute(run: Run | str | PathLike[str]) -> pl.DataFrame:
     TraceError
         The run cannot be read.
     """
-    run = run if isinstance(run, Run) else load_run(run)
+    run = as_run(run)
     rows: list[dict[str, Any]] = []
     num_pairs = 0
     for trace in run.ranks:

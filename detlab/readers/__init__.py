@@ -11,7 +11,7 @@ from detlab.errors import TraceError
 from detlab.readers import megatron_bridge, native, rank_local
 from detlab.run import Run
 
-__all__ = ["load_run"]
+__all__ = ["as_run", "load_run"]
 
 
 class Format(NamedTuple):
@@ -54,3 +54,8 @@ def load_run(path: str | PathLike[str], *, label: str | None = None) -> Run:
         f"{place} holds no trace that detlab knows ({'; '.join(FORMATS)}).",
         "give the folder that the recorder wrote into, not the one above or below it",
     )
+
+
+def as_run(run: Run | str | PathLike[str]) -> Run:
+    """Give a run as it is, or load it from where it was recorded."""
+    return run if isinstance(run, Run) else load_run(run)
