@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detlab.schema import Coordinate
-from detlab.store import Manifest, RankTrace
+from detlab.store import Manifest, RankTrace, Subset, spans
 
 if TYPE_CHECKING:
     import polars as pl
+
+__all__ = ["Run", "spans"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,6 +36,10 @@ class Run:
         Folders of the calls captured in this run.
     problems
         One sentence for each thing that is missing or damaged.
+    subset
+        The ranks and steps that were asked for when it was loaded.
+    left_out_ranks, left_out_steps
+        Ranks and steps that were recorded and not asked for; nothing of them was read.
     """
 
     label: str
@@ -43,11 +49,19 @@ class Run:
     metrics: pl.DataFrame
     captures: tuple[Path, ...] = ()
     problems: tuple[str, ...] = ()
+    subset: Subset = Subset()  # noqa: RUF009 - frozen, and takes all
+    left_out_ranks: tuple[int, ...] = ()
+    left_out_steps: tuple[int, ...] = ()
 
     @property
     def num_events(self) -> int:
         """Number of whole events over all ranks."""
         return sum(rank.num_events for rank in self.ranks)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the files of its ranks; 0 for a run that was made in memory."""
+        return sum(rank.num_bytes for rank in self.ranks)
 
     @property
     def steps(self) -> list[int]:
@@ -61,19 +75,19 @@ class Run:
 
     def __repr__(self) -> str:
         problems = f", {len(self.problems)} problems" if self.problems else ""
+        size = f", {num_bytes_text(self.num_bytes)}" if self.num_bytes else ""
+        asked = "" if self.subset.takes_all else ", the rest left out by request"
         return (
             f"Run({self.label!r}: {len(self.ranks)} of {self.manifest.world_size} ranks, "
-            f"steps {spans(self.steps)}, {self.num_events:,} events{problems})"
+            f"steps {spans(self.steps)}, {self.num_events:,} events{size}{asked}{problems})"
         )
 
 
-def spans(numbers: list[int]) -> str:
-    """Write ascending numbers as spans, for example ``0-3, 8``; ``none`` when there are none."""
-    parts: list[str] = []
-    start = 0
-    for position, number in enumerate(numbers):
-        if position + 1 == len(numbers) or numbers[position + 1] != number + 1:
-            first = numbers[start]
-            parts.append(str(number) if first == number else f"{first}-{number}")
-            start = position + 1
-    return ", ".join(parts) or "none"
+def num_bytes_text(number: int) -> str:
+    """Write a number of bytes for people, for example ``1.3 GB``."""
+    size = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} TB"

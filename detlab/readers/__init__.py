@@ -10,15 +10,16 @@ from typing import Final, NamedTuple
 from detlab.errors import TraceError
 from detlab.readers import megatron_bridge, native, rank_local
 from detlab.run import Run
+from detlab.store import Selectable, Subset, empty_selection
 
 __all__ = ["as_run", "load_run"]
 
 
 class Format(NamedTuple):
-    """A format: whether a path looks like it, and how it is read."""
+    """A format: whether a path looks like it, and how the part of it that is asked for is read."""
 
     matches: Callable[[Path], bool]
-    load: Callable[[Path, str], Run]
+    load: Callable[[Path, str, Subset], Run]
 
 
 FORMATS: Final[dict[str, Format]] = {
@@ -29,7 +30,13 @@ FORMATS: Final[dict[str, Format]] = {
 """Every known format by the words that describe it, in the order in which they are tried."""
 
 
-def load_run(path: str | PathLike[str], *, label: str | None = None) -> Run:
+def load_run(
+    path: str | PathLike[str],
+    *,
+    label: str | None = None,
+    ranks: Selectable = None,
+    steps: Selectable = None,
+) -> Run:
     """Load one run from a folder or file of any known format.
 
     Parameters
@@ -38,22 +45,35 @@ def load_run(path: str | PathLike[str], *, label: str | None = None) -> Run:
         Where the run was recorded.
     label
         Name of the run for people; by default what the run calls itself.
+    ranks, steps
+        Load these only, as global ranks and as the run counts its steps: ``"0,8-15"``, a number, numbers,
+        or None for all. Files of other ranks are not opened beyond their header, and of detlab's own
+        traces the segments of other steps are not read. Verdicts are about what was asked for.
 
     Raises
     ------
+    InputError
+        ``ranks`` or ``steps`` is no selection, or the run has none of them.
     TraceError
         There is nothing there, or nothing that any reader knows.
     """
-    place = Path(path)
+    subset, place = Subset.parse(ranks, steps), Path(path)
     if not place.exists():
         raise TraceError(f"{place} does not exist.", "give the folder that the recorder wrote into")
     for known in FORMATS.values():
         if known.matches(place):
-            return known.load(place, label or "")
+            return _not_empty(known.load(place, label or "", subset))
     raise TraceError(
         f"{place} holds no trace that detlab knows ({'; '.join(FORMATS)}).",
         "give the folder that the recorder wrote into, not the one above or below it",
     )
+
+
+def _not_empty(run: Run) -> Run:
+    """Refuse a run of which no step was asked for; a reader refuses one of which no rank was."""
+    if run.left_out_steps and not run.steps and run.metrics.is_empty():
+        raise empty_selection(run.source, "steps", run.subset.steps, run.left_out_steps)
+    return run
 
 
 def as_run(run: Run | str | PathLike[str]) -> Run:

@@ -28,7 +28,7 @@ from detlab.readers.reads import Memory, Sides
 from detlab.readers.rows import Event, Rows, Stats, Tensor, integer, number, order_free, shape, text
 from detlab.run import Run
 from detlab.schema import Callee, Evidence, Flag, Kind, Phase, TensorMeta
-from detlab.store import Manifest, RankHeader, RankTrace
+from detlab.store import Manifest, RankHeader, RankTrace, Subset
 
 HASH_TENSOR: Final = "torch.hash_tensor"
 _ALGORITHMS: Final = {16: HASH_TENSOR, 32: "megatron-bridge-128"}
@@ -56,16 +56,20 @@ def _streams_in(path: Path) -> list[Path]:
     return sorted(each for each in found if each.name.endswith((".fp", ".fp.gz")) and each.is_file())
 
 
-def load(path: Path, label: str) -> Run:
-    """Load every stream as far as it is whole; what is missing becomes a problem of the run.
+def load(path: Path, label: str, subset: Subset) -> Run:
+    """Load the streams asked for as far as they are whole; what is missing becomes a problem of the run.
 
     Raises
     ------
+    InputError
+        No rank is asked for.
     TraceError
         No stream has a header, or the headers contradict each other.
     """
     layout = read_layout(_streams_in(path), path)
-    ranks = tuple(_read_stream(stream, layout) for stream in layout.streams)
+    numbers, left_out = subset.choose_ranks([stream.rank for stream in layout.streams], path)
+    readers = [_StreamReader(each, layout, subset) for each in layout.streams if each.rank in numbers]
+    ranks = tuple(map(_StreamReader.read, readers))
     return Run(
         label=label or path.name,
         source=str(path),
@@ -78,16 +82,10 @@ def load(path: Path, label: str) -> Run:
         ranks=ranks,
         metrics=pl.DataFrame(schema=METRICS_SCHEMA),
         problems=(*layout.problems, *(problem for rank in ranks for problem in rank.problems)),
+        subset=subset,
+        left_out_ranks=left_out,
+        left_out_steps=tuple(sorted(set().union(*(reader.left_out_steps for reader in readers)))),
     )
-
-
-def _read_stream(stream: Stream, layout: Layout) -> RankTrace:
-    reader = _StreamReader(stream, layout)
-    problem = walk(stream.path, reader.take, allow_nan=True)
-    if not problem and not len(reader.rows):
-        problem = f"{stream.path.name}: holds a header and no event: the run ended inside its first window"
-    header = RankHeader(stream.rank, stream.coordinate, reader.groups(), algorithm=reader.algorithm)
-    return reader.rows.trace(header, (problem,) if problem else ())
 
 
 class _StreamReader:
@@ -97,15 +95,30 @@ class _StreamReader:
     ----------
     stream, layout
         The file, and all ranks of its run.
+    subset
+        The steps of which rows are kept. All records are looked at: what is fresh memory in one step was
+        made and written in those before it.
     """
 
-    def __init__(self, stream: Stream, layout: Layout) -> None:
-        self._stream, self._layout = stream, layout
+    def __init__(self, stream: Stream, layout: Layout, subset: Subset) -> None:
+        self._stream, self._layout, self._steps = stream, layout, subset.steps
         self._memory = Memory()
         self._labels: set[str] = set()
         self._last_seq: int | None = None
-        self.rows = Rows()
-        self.algorithm = ""
+        self._rows = Rows()
+        self._algorithm = ""
+        self.left_out_steps: set[int] = set()
+
+    def read(self) -> RankTrace:
+        """Read the stream as far as it is whole."""
+        stream = self._stream
+        problem = walk(stream.path, self.take, allow_nan=True)
+        if not problem and not len(self._rows) and not self.left_out_steps:
+            problem = (
+                f"{stream.path.name}: holds a header and no event: the run ended inside its first window"
+            )
+        header = RankHeader(stream.rank, stream.coordinate, self.groups(), algorithm=self._algorithm)
+        return self._rows.trace(header, (problem,) if problem else (), stream.path.stat().st_size)
 
     def groups(self) -> dict[str, tuple[int, ...]]:
         """Give the members of every group that was met and whose members are known."""
@@ -122,7 +135,11 @@ class _StreamReader:
         seq = integer(record.get("seq_id"), "seq_id", 1 << 32)
         if seq <= self._last_seq:
             raise BadRecord(f"has seq_id {seq} after {self._last_seq}")
-        self.rows.add(self._event(record, seq))
+        event = self._event(record, seq)
+        if event.step in self._steps:
+            self._rows.add(event)
+        else:
+            self.left_out_steps.add(event.step)
         self._last_seq = seq
 
     def _event(self, record: Record, seq: int) -> Event:
@@ -132,7 +149,7 @@ class _StreamReader:
         sides = self._sides(op, group, inputs, outputs, _reduce_op(record))
         scope, phase, place = _place(record)
         flags = sides.flags | (Flag.OPEN_INPUTS if None in record["input"] else 0)
-        self.algorithm = "+".join(sorted(algorithms)) or self.algorithm
+        self._algorithm = "+".join(sorted(algorithms)) or self._algorithm
         return Event(
             seq=seq,
             step=_window(record),

@@ -8,7 +8,15 @@ import polars as pl
 
 from detlab.errors import TraceError
 from detlab.run import Run
-from detlab.store import Manifest, RankTrace, open_rank, read_manifest, read_metric_logs
+from detlab.store import (
+    Manifest,
+    RankTrace,
+    Subset,
+    open_rank,
+    read_manifest,
+    read_metric_logs,
+    select_steps,
+)
 from detlab.store.layout import CAPTURES, MANIFEST, find_ranks
 
 
@@ -17,17 +25,20 @@ def matches(path: Path) -> bool:
     return path.is_dir() and (bool(find_ranks(path)) or (path / MANIFEST).exists())
 
 
-def load(path: Path, label: str) -> Run:
-    """Load every rank as far as it is whole; what is missing becomes a problem of the run.
+def load(path: Path, label: str, subset: Subset) -> Run:
+    """Load the ranks asked for as far as they are whole; what is missing becomes a problem of the run.
 
     Raises
     ------
+    InputError
+        No rank is asked for.
     TraceError
         Not one rank can be read.
     """
     manifest, problems = _manifest(path)
     ranks: list[RankTrace] = []
-    for rank in find_ranks(path):
+    chosen, left_out = subset.choose_ranks(find_ranks(path), path)
+    for rank in chosen:
         try:
             ranks.append(open_rank(path, rank))
         except TraceError as error:
@@ -36,15 +47,20 @@ def load(path: Path, label: str) -> Run:
         reason = problems[0] if problems else "it has no rank header"
         raise TraceError(f"{path} holds no readable rank: {reason}", "record the run anew, or copy it again")
     problems += [problem for rank in ranks for problem in rank.problems]
+    steps = {step for rank in ranks for step in rank.steps}
     metrics, more = read_metric_logs(path)
+    metrics = [row for row in metrics if row[0] in subset.steps and row[1] in subset.ranks]
     return Run(
         label=label or manifest.label or path.name,
         source=str(path),
         manifest=manifest,
-        ranks=tuple(ranks),
+        ranks=tuple(select_steps(rank, subset.steps) for rank in ranks),
         metrics=pl.DataFrame(metrics, METRICS_SCHEMA, orient="row"),
         captures=tuple(sorted(found.parent for found in path.glob(f"{CAPTURES}/*/capture.json"))),
         problems=tuple(problems + more),
+        subset=subset,
+        left_out_ranks=left_out,
+        left_out_steps=tuple(sorted(step for step in steps if step not in subset.steps)),
     )
 
 

@@ -34,7 +34,7 @@ from detlab.readers.native import METRICS_SCHEMA
 from detlab.readers.rows import Event, Rows, Stats, Tensor, integer, number, order_free, shape, text
 from detlab.run import Run
 from detlab.schema import Callee, Coordinate, Evidence, Flag, Kind, Phase, TensorMeta
-from detlab.store import Manifest, RankHeader, RankTrace
+from detlab.store import Manifest, RankHeader, RankTrace, Subset
 
 _SCHEMA_VERSION: Final = 1
 _MARK: Final = b'"occurrence"'
@@ -53,18 +53,21 @@ def matches(path: Path) -> bool:
     return any(_MARK in head(file) for file in files)
 
 
-def load(path: Path, label: str) -> Run:
-    """Load every rank as far as it is whole; what is missing becomes a problem of the run.
+def load(path: Path, label: str, subset: Subset) -> Run:
+    """Load the ranks asked for as far as they are whole; what is missing becomes a problem of the run.
 
     Raises
     ------
+    InputError
+        No rank is asked for.
     TraceError
         A file has a name that is no rank's, two files are of one rank, or no record can be used.
     """
     files = _files_in(path)
-    readers = [_RankReader(rank) for rank in files]
-    problems = [reader.read(file) for reader, file in zip(readers, files.values(), strict=True)]
-    if not any(len(reader.rows) for reader in readers):
+    chosen, left_out = subset.choose_ranks(list(files), path)
+    readers = [_RankReader(rank, files[rank], subset) for rank in chosen]
+    problems = [reader.read() for reader in readers]
+    if not any(len(reader.rows) or reader.left_out_steps for reader in readers):
         raise TraceError(f"{path} holds no record that can be used: {problems[0]}", "copy the files again")
     metrics = [row for reader in readers for row in reader.metrics]
     return Run(
@@ -76,6 +79,9 @@ def load(path: Path, label: str) -> Run:
         ranks=tuple(map(_RankReader.trace, readers)),
         metrics=pl.DataFrame(metrics, METRICS_SCHEMA, orient="row"),
         problems=tuple(filter(None, problems)),
+        subset=subset,
+        left_out_ranks=left_out,
+        left_out_steps=tuple(sorted(set().union(*(reader.left_out_steps for reader in readers)))),
     )
 
 
@@ -112,27 +118,29 @@ def _rank_of_file(path: Path) -> int:
 
 
 class _RankReader:
-    """Takes the records of one rank in order."""
+    """Takes the records of one rank in order, and keeps those of the steps that are asked for."""
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
+    def __init__(self, rank: int, path: Path, subset: Subset) -> None:
+        self._rank, self._path, self._steps = rank, path, subset.steps
         self._last_sequence = -1
         self._occurrences: dict[tuple[object, ...], int] = {}
         self._problem = ""
         self.rows = Rows()
         self.metrics: list[tuple[int, int, str, float]] = []
+        self.left_out_steps: set[int] = set()
 
-    def read(self, path: Path) -> str:
-        """Read a file as far as it is whole, and say where it stops being so."""
-        self._problem = walk(path, self._take)
-        if not self._problem and not len(self.rows):
-            self._problem = f"{path.name}: holds no record"
+    def read(self) -> str:
+        """Read the file as far as it is whole, and say where it stops being so."""
+        self._problem = walk(self._path, self._take)
+        if not self._problem and not len(self.rows) and not self.left_out_steps:
+            self._problem = f"{self._path.name}: holds no record"
         return self._problem
 
     def trace(self) -> RankTrace:
         """Give what was read as the trace of this rank."""
         header = RankHeader(self._rank, Coordinate(dp=self._rank))
-        return self.rows.trace(header, (self._problem,) if self._problem else ())
+        problems = (self._problem,) if self._problem else ()
+        return self.rows.trace(header, problems, self._path.stat().st_size)
 
     def _take(self, record: Record) -> None:
         version = record.get("schema_version")
@@ -143,7 +151,11 @@ class _RankReader:
         sequence = integer(record.get("sequence"), "sequence", 1 << 32)
         if sequence <= self._last_sequence:
             raise BadRecord(f"has sequence {sequence} after {self._last_sequence}")
-        self.rows.add(self._event(record, sequence))
+        event = self._event(record, sequence)
+        if event.step in self._steps:
+            self.rows.add(event)
+        else:
+            self.left_out_steps.add(event.step)
         self._last_sequence = sequence
 
     def _event(self, record: Record, sequence: int) -> Event:
@@ -177,7 +189,8 @@ class _RankReader:
 
     def _add_metric(self, event: Event, value: object) -> None:
         """Keep a number of a whole step as a metric; one of a microbatch stays an event alone."""
-        if event.microbatch < 0 <= event.step and isinstance(value, (int, float)):
+        is_of_step = event.microbatch < 0 <= event.step and event.step in self._steps
+        if is_of_step and isinstance(value, (int, float)):
             with suppress(OverflowError):  # an integer beyond every float is no metric
                 self.metrics.append((event.step, self._rank, event.callee.op, float(value)))
 

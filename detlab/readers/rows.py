@@ -10,7 +10,7 @@ import math
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -154,11 +154,11 @@ class Rows:
             digest = fold((), event.returned)
             self._details += _DETAIL.pack(event.seq, Side.SCALARS, 1, digest, 0, 0, 0, *Stats())
 
-    def trace(self, header: RankHeader, problems: tuple[str, ...] = ()) -> RankTrace:
-        """Give all that was added as the trace of one rank."""
+    def trace(self, header: RankHeader, problems: tuple[str, ...] = (), num_bytes: int = 0) -> RankTrace:
+        """Give all that was added as the trace of one rank, with the size of the file it was read from."""
         events = np.frombuffer(bytes(self._events), EVENT_DTYPE)
         details = np.frombuffer(bytes(self._details), DETAIL_DTYPE)
-        return memory_trace(header, self._names, events, details, problems)
+        return replace(memory_trace(header, self._names, events, details, problems), num_bytes=num_bytes)
 
 
 def _meta(event: Event) -> Meta:

@@ -16,9 +16,9 @@ from detlab.errors import RecordingError
 from detlab.record.dispatch import Choices
 from detlab.record.layout import current_rank
 from detlab.record.patches import replace_attribute
-from detlab.record.selection import Selection
 from detlab.record.session import Session, Settings
 from detlab.schema import Phase
+from detlab.store import Selectable, Selection
 
 _open: list[Recorder] = []
 
@@ -76,8 +76,8 @@ class Recorder:
         self,
         folder: str | Path,
         *,
-        steps: str | int | Iterable[int] | None = None,
-        ranks: str | int | Iterable[int] | None = None,
+        steps: Selectable = None,
+        ranks: Selectable = None,
         label: str = "",
         start_step: int = 1,
         inputs: bool = True,
@@ -89,8 +89,8 @@ class Recorder:
         compress: bool = True,
         arguments: Mapping[str, object] | None = None,
     ) -> None:
-        self._steps = Selection.parse(steps, "steps")
-        self._ranks = Selection.parse(ranks, "ranks")
+        self._steps = Selection.parse(steps, "steps", RecordingError)
+        self._ranks = Selection.parse(ranks, "ranks", RecordingError)
         self._settings = Settings(
             folder=Path(folder),
             label=label or Path(folder).name,

@@ -22,9 +22,8 @@ from detlab.record.geometry import place_of
 from detlab.record.layout import Layout, current_layout
 from detlab.record.recipe import rank_recipe
 from detlab.record.scopes import Scopes, unwrap
-from detlab.record.selection import Selection
 from detlab.schema import Flag
-from detlab.store import Manifest, MetricLog, RankHeader, TraceWriter, write_manifest
+from detlab.store import Manifest, MetricLog, RankHeader, Selection, TraceWriter, write_manifest
 from detlab.store.layout import CAPTURES
 
 

@@ -5,6 +5,8 @@ from detlab.store.header import Manifest, RankHeader, read_manifest, write_manif
 from detlab.store.metrics import MetricLog, read_metric_logs
 from detlab.store.names import NameFile, NameTables
 from detlab.store.reader import RankTrace, memory_trace, open_rank
+from detlab.store.selection import Selectable, Selection, Subset, empty_selection, spans
+from detlab.store.subset import select_steps
 from detlab.store.writer import TraceWriter
 
 __all__ = [
@@ -17,10 +19,16 @@ __all__ = [
     "NameTables",
     "RankHeader",
     "RankTrace",
+    "Selectable",
+    "Selection",
+    "Subset",
     "TraceWriter",
+    "empty_selection",
     "memory_trace",
     "open_rank",
     "read_manifest",
     "read_metric_logs",
+    "select_steps",
+    "spans",
     "write_manifest",
 ]

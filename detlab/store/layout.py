@@ -55,6 +55,11 @@ class RankFiles:
         """The segment records; can be rebuilt from the events."""
         return self._path("index")
 
+    def num_bytes(self) -> int:
+        """Add up the sizes of the files that are there."""
+        files = (self.header, self.events, self.details, self.names, self.index)
+        return sum(file.stat().st_size for file in files if file.is_file())
+
 
 def find_ranks(folder: Path) -> list[int]:
     """List the ranks that have a header in this folder, in order."""

@@ -35,6 +35,8 @@ class RankTrace:
         Whether the rank closed its stream and nothing of it is missing.
     problems
         One sentence for each thing that is missing.
+    num_bytes
+        Size of the rank's files; 0 for a trace that has none.
     """
 
     header: RankHeader
@@ -44,6 +46,7 @@ class RankTrace:
     details: Batches
     complete: bool = True
     problems: tuple[str, ...] = ()
+    num_bytes: int = 0
 
     @property
     def num_events(self) -> int:
@@ -149,7 +152,7 @@ def open_rank(folder: Path, rank: int) -> RankTrace:
         problems += more
     details, lost = _open_details(files)
     problems += [lost] if lost and not problems else []  # a killed rank closes neither stream
-    return RankTrace(header, names, index, events, details, not problems, tuple(problems))
+    return RankTrace(header, names, index, events, details, not problems, tuple(problems), files.num_bytes())
 
 
 def _batch_places(index: NDArray[np.void]) -> tuple[list[int], list[int]]:
