@@ -19,7 +19,7 @@ from detlab.comparison.contradictions import judge_contradictions, num_exchanged
 from detlab.comparison.findings import group_findings
 from detlab.comparison.ignored import count_configuration, lift, read_kinds
 from detlab.comparison.overrides import Pairs, accept, read_accepted
-from detlab.comparison.padding import judge_padded_inputs, set_padding_aside
+from detlab.comparison.padding import judge_padding
 from detlab.comparison.ranks import RankComparison, compare_rank
 from detlab.comparison.result import Comparison
 from detlab.comparison.roots import find_roots, grouped
@@ -91,9 +91,10 @@ def compare(
     ranks = [set_fresh_memory_aside(_with_judgements(rank, judged)) for rank in ranks]
     for rank in ranks:
         judged[rank.rank] = judge_contradictions(rank) | judged[rank.rank]
-    ranks = [set_padding_aside(_with_judgements(rank, judged)) for rank in ranks]
-    for rank in ranks:
-        judged[rank.rank] = judge_padded_inputs(rank) | judged[rank.rank]
+    padded = [judge_padding(_with_judgements(rank, judged)) for rank in ranks]
+    ranks = [rank for rank, _ in padded]
+    for rank, of_padding in padded:
+        judged[rank.rank] = of_padding | judged[rank.rank]
     ranks = [_with_judgements(rank, judged) for rank in ranks]
     before = ranks if counted else []
     if counted:
