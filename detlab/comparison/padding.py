@@ -227,7 +227,8 @@ def _places(rank: RankComparison, tensors: NDArray[np.void], in_b: bool) -> NDAr
     found["row"] = rank.rows(tensors["position"].astype(np.intp))[in_b]
     for name in ("storage", "start", "stop"):
         found[name] = tensors[f"{name}{'_b' * in_b}"]
-    return found[found["storage"] != 0]
+    known: NDArray[np.void] = found[found["storage"] != 0]
+    return known
 
 
 def _sharing(places: NDArray[np.void], made: np.void) -> NDArray[np.void]:

@@ -220,14 +220,14 @@ def _has_outputs(trace: RankTrace, steps: Sequence[int]) -> bool:
 
 
 def _kinds_of_digest(ranks: Sequence[RankComparison]) -> list[set[str]]:
-    """Give the kinds of digest of both runs on a rank that differs, one with a kind in common if any has.
+    """Give the kinds of digest of both runs on some rank, one with a kind in common if any has.
 
     None when nothing differs, or where a rank of one run is empty.
     """
     kinds: list[set[str]] = []
-    for rank in ranks:
-        if not len(rank.differing):
-            continue
+    if not any(len(rank.differing) for rank in ranks):
+        return kinds
+    for rank in sorted(ranks, key=lambda rank: not len(rank.differing)):
         found = [{meta.algorithm for meta in trace.names.metas} for trace in (rank.a, rank.b)]
         if found[0] & found[1]:
             return found

@@ -257,6 +257,22 @@ def test_runs_whose_digests_are_all_of_different_kinds_are_refused():
         compare(one, other)
 
 
+@pytest.mark.parametrize("made", ["y", "Y"])
+@pytest.mark.parametrize("odd", [0, 1])
+def test_runs_are_not_refused_while_any_rank_has_digests_of_one_kind(odd, made):
+    same, changed = [mm("x", "y")], [mm("x", made)]
+    one, other = ({odd: [mm("x", "y", algorithm=name)]} for name in ("crc32", "sha256"))
+    cmp = compare(make_run(one | {1 - odd: same}), make_run(other | {1 - odd: changed}))
+    kernel = {("kernel", (1 - odd,))} if made == "Y" else set()
+    assert {(each.finding_class, each.ranks) for each in cmp.roots} == {("unknown", (odd,))} | kernel
+
+
+def test_an_empty_rank_does_not_refuse_the_others():
+    runs = [make_run({0: [mm("x", word)], 1: calls}) for word, calls in (("y", []), ("Y", [mm("x", "y")]))]
+    cmp = compare(*runs)
+    assert ("kernel", (0,)) in {(each.finding_class, each.ranks) for each in cmp.roots}
+
+
 @pytest.mark.parametrize("level", [Evidence.PARTIAL, Evidence.SCREEN])
 def test_inputs_that_look_equal_by_a_lesser_digest_are_not_called_equal_bits(level):
     runs = [[Call(INDEX_ADD, "moe", ["h"], [word], evidence=level)] for word in "yY"]
