@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import comb
+from math import exp, lgamma, log
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -210,14 +210,34 @@ def _rows_of(axis: str, instances: Sequence[Instance], hidden: Sequence[str]) ->
 
 
 def _chance(cells: Collection[_Cell], total: int) -> float:
-    """Give how often as many divergent calls, spread at random, fall into whole values of an axis."""
+    """Give how often as many divergent calls, spread at random, fall into whole values of an axis.
+
+    The numbers of ways are kept as logarithms: over a million calls they have as many digits.
+    """
     num_divergent = sum(cell.divergent for cell in cells)
-    reachable = {0: 1}
-    for cell in cells:
-        size = cell.divergent + len(cell.clean)
-        for taken, ways in list(reachable.items()):
-            reachable[taken + size] = reachable.get(taken + size, 0) + ways
-    return min(1.0, reachable.get(num_divergent, 0) / comb(total, num_divergent))
+    sizes = [cell.divergent + len(cell.clean) for cell in cells]
+    fewer = min(num_divergent, total - num_divergent)  # the other values of the axis make up the rest
+    return min(1.0, exp(_log_wholes(sizes, fewer) - _log_comb(total, fewer)))
+
+
+def _log_wholes(sizes: Sequence[int], total: int) -> float:
+    """Give the logarithm of the number of sets of values whose sizes add up to a total; one at least does."""
+    ways, scale = np.zeros(total + 1), 0.0
+    ways[0] = 1.0
+    for size in sizes:
+        if size <= total:
+            ways[size:] += ways[: total + 1 - size].copy()
+        if ways.max() > _LARGE:
+            ways, scale = ways / _LARGE, scale + log(_LARGE)
+    return scale + log(ways[total]) if ways[total] else 0.0
+
+
+def _log_comb(total: int, chosen: int) -> float:
+    return lgamma(total + 1) - lgamma(chosen + 1) - lgamma(total - chosen + 1)
+
+
+_LARGE: Final = 1e200
+"""Numbers of ways above this are divided by it, before a float overflows."""
 
 
 def _verdict_on(axis: str, cells: Mapping[str, _Cell], chance: float | None) -> str:

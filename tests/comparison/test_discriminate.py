@@ -1,6 +1,14 @@
 """The trace asked which axis separates divergent instances of an op from clean ones."""
 
+from itertools import combinations
+from math import comb
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from detlab import compare
+from detlab.comparison.discriminate import _Cell, _chance
 from detlab.testing import Call, make_run
 from tests.comparison.stories import INDEX_ADD, expect
 
@@ -41,7 +49,7 @@ def test_the_axis_that_separates_is_named_and_the_others_are_ruled_out():
 
 def test_an_axis_that_separates_says_how_often_chance_does():
     axes, _ = table()
-    assert axes["output dtypes"]["chance"] == 2 / 70
+    assert axes["output dtypes"]["chance"] == pytest.approx(2 / 70, rel=1e-12)
 
 
 def test_a_call_with_differing_inputs_is_untested_and_not_counted():
@@ -113,3 +121,55 @@ def test_an_axis_is_not_ruled_out_by_clean_calls_that_prove_little():
     assert says("layout", WIDE, turned, hidden).startswith("not ruled out: NT has divergent and clean")
     shown = ("NT", (512, 512), "float32", False)
     assert says("layout", WIDE, turned, shown).startswith("ruled out as the only axis: NT has divergent")
+
+
+# What chance does
+
+
+CELLS = st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=2, max_size=7)
+
+
+@given(CELLS)
+def test_the_chance_of_an_axis_is_the_share_of_all_ways_to_spread_the_divergent_calls(cells):
+    sizes, total = [size for size, _ in cells], sum(size for size, _ in cells)
+    divergent = sum(size for size, is_divergent in cells if is_divergent)
+    sets = [each for n in range(len(sizes) + 1) for each in combinations(sizes, n)]
+    exact = min(1.0, sum(sum(each) == divergent for each in sets) / comb(total, divergent))
+    planted = [_Cell(size, ()) if is_divergent else _Cell(0, ("",) * size) for size, is_divergent in cells]
+    assert _chance(planted, total) == pytest.approx(exact, rel=1e-9)
+
+
+def test_the_chance_over_a_million_calls_and_thousands_of_values_is_known():
+    half = [_Cell(1_000, ())] * 2 + [_Cell(0, ("",) * 1_000)] * 998
+    assert _chance(half, 1_000_000) == 0.0
+    ones = [_Cell(1, ())] * 2_000 + [_Cell(0, ("",))] * 2_000
+    assert _chance(ones, 4_000) == pytest.approx(1.0, rel=1e-6)
+
+
+# Nothing to separate
+
+
+def test_without_a_divergent_instance_it_is_said_that_there_is_nothing_to_separate():
+    def run(word):
+        blind = Call("gemm.default", "blind", ["x", None], [word], attributes={"layout": "NT"})
+        clean = [Call("gemm.default", f"c.{n}", ["x"], ["z"], attributes={"layout": n}) for n in ("NN", "NT")]
+        return [blind, *clean]
+
+    frame = compare(make_run({0: run("y")}), make_run({0: run("Y")})).discriminate(0).filter(axis="layout")
+    assert frame.select("value", "divergent", "clean", "separates").rows() == [
+        ("NN", 0, 1, False),
+        ("NT", 0, 1, False),
+    ]
+    assert set(frame["says"]) == {"no instance with equal inputs is divergent: there is nothing to separate"}
+
+
+def test_without_a_clean_instance_it_is_said_that_there_is_nothing_to_separate():
+    turned = ("NN", (512, 512), "float32", True)
+    assert (
+        says("layout", WIDE, turned) == "no instance with equal inputs is clean: there is nothing to separate"
+    )
+
+
+def test_without_any_instance_the_table_is_empty():
+    runs = [make_run({0: [Call("gemm.default", "blind", [None], [word])]}) for word in "yY"]
+    assert compare(*runs).discriminate(0).is_empty()
