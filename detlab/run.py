@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from detlab.store import Manifest, RankTrace, Subset, spans
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Run", "spans"]
+__all__ = ["Run", "left_out", "spans"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -81,6 +82,13 @@ class Run:
             f"Run({self.label!r}: {len(self.ranks)} of {self.manifest.world_size} ranks, "
             f"steps {spans(self.steps)}, {self.num_events:,} events{size}{asked}{problems})"
         )
+
+
+def left_out(runs: Iterable[Run]) -> dict[str, list[int]]:
+    """Give the ``ranks`` and ``steps`` that were left out by request of any of some runs."""
+    loaded = list(runs)
+    ranks = {rank for run in loaded for rank in run.left_out_ranks}
+    return {"ranks": sorted(ranks), "steps": sorted({step for run in loaded for step in run.left_out_steps})}
 
 
 def num_bytes_text(number: int) -> str:

@@ -6,6 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from detlab.run import Run
+
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
@@ -22,6 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the two runs and how they are compared."""
     parser.add_argument("a", metavar="A", help="a run: the folder that a recorder wrote into")
     parser.add_argument("b", metavar="B", help="the run to compare it with")
+    add_subset(parser)
     parser.add_argument("--verify", action="store_true", help="read every event, also of equal segments")
     parser.add_argument("--pairs", metavar="FILE", help="TOML: names of B that A has other names for")
     parser.add_argument("--accept", metavar="FILE", help="TOML: known differences, each with a reason")
@@ -32,6 +35,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="count a kind of thing that is set aside, such as padding; again or with commas for more",
     )
+
+
+def add_subset(parser: argparse.ArgumentParser) -> None:
+    """Declare which ranks and steps are looked at."""
+    for what in ("ranks", "steps"):
+        parser.add_argument(
+            f"--{what}", metavar="N-M,…", help=f"look at these {what} only; the verdict is about them alone"
+        )
+
+
+def runs_of(args: argparse.Namespace) -> tuple[Run, Run]:
+    """Load both runs as far as they are asked for."""
+    from detlab.readers import load_run
+
+    a, b = (load_run(path, ranks=args.ranks, steps=args.steps) for path in (args.a, args.b))
+    return a, b
 
 
 def options_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -49,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from detlab.cli import print_json
     from detlab.comparison import compare
 
-    cmp = compare(args.a, args.b, **options_of(args))
+    cmp = compare(*runs_of(args), **options_of(args))
     if args.save:
         cmp.save(args.save)
     if args.json:

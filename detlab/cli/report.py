@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from detlab.cli.compare import add_options, options_of
+from detlab.cli.compare import add_options, options_of, runs_of
 
 
 def add_parser(subparsers: Any) -> None:
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from detlab.comparison import compare
     from detlab.views.document import report
 
-    cmp = compare(args.a, args.b, **options_of(args))
+    cmp = compare(*runs_of(args), **options_of(args))
     written = report(cmp, args.output)
     if args.json:
         print_json({"schema": "detlab.report/1", "verdict": cmp.verdict, "path": str(written)})

@@ -6,7 +6,7 @@ from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Final
 
 from detlab.comparison.facts import note_of
-from detlab.comparison.text import PROVES
+from detlab.comparison.text import PROVES, left_out_text
 from detlab.run import spans
 
 if TYPE_CHECKING:
@@ -91,4 +91,7 @@ def _fact_lines(many: ManyComparison) -> list[str]:
 def _coverage_line(many: ManyComparison) -> str:
     steps = spans(sorted(many.step_classes))
     num_metrics = len({name for _, name in many.metric_classes})
-    return f"compared steps {steps} by trace and {num_metrics} metrics. Evidence: {PROVES[many.evidence]}"
+    return (
+        f"compared steps {steps} by trace and {num_metrics} metrics. Evidence: {PROVES[many.evidence]}"
+        f"{left_out_text(many.runs)}"
+    )

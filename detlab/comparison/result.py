@@ -22,7 +22,7 @@ from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame, positi
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.structure import Structure, structure_of
 from detlab.errors import InputError
-from detlab.run import Run, spans
+from detlab.run import Run, left_out, spans
 from detlab.schema import Coordinate, Evidence, Site, Verdict
 
 SCHEMA: Final = "detlab.comparison/1"
@@ -312,6 +312,16 @@ class Comparison:
         }
 
     @property
+    def is_part(self) -> bool:
+        """Whether a run was loaded with chosen ranks or steps, so that the verdict is about these alone."""
+        return not (self.a.subset.takes_all and self.b.subset.takes_all)
+
+    @property
+    def left_out(self) -> dict[str, list[int]]:
+        """Ranks and steps that were left out by request, in either run."""
+        return left_out((self.a, self.b))
+
+    @property
     def coverage(self) -> dict[str, Any]:
         """What was looked at: ranks, steps, events, and the places that were not."""
         return {
@@ -321,6 +331,7 @@ class Comparison:
             "events": self.num_calls,
             "without_evidence": self.num_without_evidence,
             "untraced": [str(place) for place in self.untraced],
+            **({"left_out": self.left_out} if self.is_part else {}),
         }
 
     def __repr__(self) -> str:

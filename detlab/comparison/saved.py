@@ -23,7 +23,7 @@ from detlab.comparison.overrides import Pairs
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.result import Comparison
 from detlab.errors import TraceError
-from detlab.readers import as_run
+from detlab.readers import load_run
 from detlab.run import Run
 from detlab.store import RankTrace
 from detlab.store.layout import write_bytes
@@ -40,6 +40,9 @@ def save_comparison(cmp: Comparison, path: str | PathLike[str]) -> Path:
         "format": FORMAT,
         "sources": [cmp.a.source, cmp.b.source],
         "labels": [cmp.a.label, cmp.b.label],
+        "subsets": [
+            {"ranks": each.subset.ranks.text, "steps": each.subset.steps.text} for each in (cmp.a, cmp.b)
+        ],
         "indexes": [_digests(rank.a for rank in cmp.ranks), _digests(rank.source_b for rank in cmp.ranks)],
         "steps": list(cmp.steps),
         "ranks": [
@@ -91,7 +94,8 @@ def load_comparison(
         The file is none, or a run is not there any more or is another one now.
     """
     document, arrays = _read(Path(path))
-    runs = [as_run(given or source) for given, source in zip((a, b), document["sources"], strict=True)]
+    places = zip((a, b), document["sources"], document.get("subsets", ({}, {})), strict=True)
+    runs = [_reopen(given or source, asked) for given, source, asked in places]
     pairs = Pairs.read(document["pairs"])
     ranks: list[RankComparison] = []
     alone: list[RankComparison] = []
@@ -108,6 +112,13 @@ def load_comparison(
         runs[0], runs[1], tuple(document["steps"]), tuple(ranks), findings, problems, GroupJudge(alone),
         pairs, tuple(document["notes"]), tuple(document.get("counted", ())),
     )  # fmt: skip
+
+
+def _reopen(run: Run | str | PathLike[str], asked: Mapping[str, str]) -> Run:
+    """Load a run as it was loaded then; give one that is loaded as it is."""
+    if isinstance(run, Run):
+        return run
+    return load_run(run, ranks=asked.get("ranks") or None, steps=asked.get("steps") or None)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING
 
 from detlab.comparison.findings import Finding
-from detlab.run import spans
+from detlab.run import Run, left_out, spans
 from detlab.schema import Evidence, Verdict
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def headline(cmp: Comparison) -> str:
     """Say the verdict in one sentence that can be pasted into a chat."""
     names = f"{cmp.a.label} and {cmp.b.label}"
     if cmp.verdict == "match":
-        return f"MATCH: nothing differs between {names} in what both recorded."
+        where = "the ranks and steps that were asked for" if cmp.is_part else "what both recorded"
+        return f"MATCH: nothing differs between {names} in {where}."
     if cmp.verdict == "incomplete":
         return f"INCOMPLETE: nothing differs between {names}, but not all of it could be compared."
     if not cmp.roots:
@@ -105,8 +107,16 @@ def coverage_line(cmp: Comparison) -> str:
     return (
         f"compared {len(cmp.ranks)} of {cmp.a.manifest.world_size} ranks, steps {spans(list(cmp.steps))}, "
         f"{cmp.num_calls:,} calls, {cmp.num_without_evidence:,} of them without output evidence{untraced}. "
-        f"Evidence: {PROVES[cmp.evidence]}"
+        f"Evidence: {PROVES[cmp.evidence]}{left_out_text((cmp.a, cmp.b))}"
     )
+
+
+def left_out_text(runs: Sequence[Run]) -> str:
+    """Say what nobody looked at because it was not asked for; nothing where all was."""
+    if all(run.subset.takes_all for run in runs):
+        return ""
+    parts = [f"{what} {spans(numbers)}" for what, numbers in left_out(runs).items() if numbers]
+    return f". Left out by request: {' and '.join(parts) or 'nothing'}"
 
 
 def counts_line(cmp: Comparison) -> str:
