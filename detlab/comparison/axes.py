@@ -1,4 +1,4 @@
-"""Which axis (coordinate, node, rack) a set of ranks fits, and how often chance fits one as well."""
+"""Which axis (coordinate, node, rack, local rank) a set of ranks fits, and how often chance fits one too."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from detlab.store import RankHeader
 
 Racks = Mapping[str, str]
 """The rack of each host, as the manifest of a run states it."""
+
+Headers = Mapping[int, RankHeader]
+"""Header of each rank of a run, by its number in run a."""
 
 Candidates = Mapping[frozenset[int], Sequence[str]]
 """For each set of ranks that has an axis' value to itself, every name of it."""
@@ -63,22 +66,22 @@ def candidate_axes(ranks: Sequence[RankComparison], racks: tuple[Racks, Racks] =
 
     Returns
     -------
-    The sets by the ranks' numbers in run a. A node is the ``host`` in the recipe of a rank. Each run has
-    hosts of its own, so either run's nodes and racks are axes, named ``node n1 in a``, or ``node n1`` where
-    both runs have it on the same ranks. A run that does not state one for every compared rank has none.
+    The sets by the ranks' numbers in run a. A node is the ``host`` in the recipe of a rank, its rack what
+    the manifest says of this host, else the ``rack`` in the recipe, and a local rank the slot of its device
+    there. Each run has hosts of its own, so either run's nodes, racks and local ranks are axes, named
+    ``node n1 in a``, or ``node n1`` where both runs have it on the same ranks. A run that does not state
+    one for every compared rank has none. Local ranks that no two ranks share, as on a single node, are
+    only other names of the ranks, and no axis.
     """
     found: dict[frozenset[int], list[str]] = defaultdict(list)
     for axis in Coordinate._fields:
         for value, members in _sets({each.rank: str(getattr(each.coordinate, axis)) for each in ranks}):
             found[members].append(f"{axis}={value}")
-    hosts_a = {each.rank: _host(each.a.header) for each in ranks}
-    hosts_b = {each.rank: _host(each.b.header) for each in ranks}
-    racks_a, racks_b = (
-        {rank: of_host.get(host, "") for rank, host in hosts.items()}
-        for hosts, of_host in zip((hosts_a, hosts_b), racks, strict=True)
-    )
-    for name, members in (*_placed("node", hosts_a, hosts_b), *_placed("rack", racks_a, racks_b)):
-        found[members].append(name)
+    headers = [{each.rank: each.a.header for each in ranks}, {each.rank: each.b.header for each in ranks}]
+    for axis, read in (("node", _hosts), ("rack", _racks), ("local rank", _local_ranks)):
+        in_a, in_b = (read(*of_run) for of_run in zip(headers, racks, strict=True))
+        for name, members in _placed(axis, in_a, in_b):
+            found[members].append(name)
     return found
 
 
@@ -102,6 +105,22 @@ def _sets(values: Mapping[int, str]) -> list[tuple[str, frozenset[int]]]:
     return [(value, frozenset(ranks)) for value, ranks in members.items()] if len(members) > 1 else []
 
 
-def _host(header: RankHeader) -> str:
-    host = header.recipe.get("host")
-    return host if isinstance(host, str) else ""
+def _hosts(headers: Headers, _: Racks) -> dict[int, str]:
+    return {rank: _text(header, "host") for rank, header in headers.items()}
+
+
+def _racks(headers: Headers, racks: Racks) -> dict[int, str]:
+    """Give the rack of each rank: as the manifest has it by host, else as the rank was told."""
+    return {rank: racks.get(_text(header, "host"), _text(header, "rack")) for rank, header in headers.items()}
+
+
+def _local_ranks(headers: Headers, _: Racks) -> dict[int, str]:
+    """Give the slot of each rank on its node; none is known where no two ranks share one."""
+    stated = {rank: header.recipe.get("local_rank") for rank, header in headers.items()}
+    slots = {rank: str(slot) if type(slot) is int else "" for rank, slot in stated.items()}
+    return slots if len(set(slots.values())) < len(slots) else dict.fromkeys(slots, "")
+
+
+def _text(header: RankHeader, name: str) -> str:
+    value = header.recipe.get(name)
+    return value if isinstance(value, str) else ""

@@ -27,6 +27,9 @@ _ENV_PREFIXES: Final = (
 HOST_VARIABLE: Final = "DETLAB_HOST"
 """Environment variable that names the host in the recipe, where the machine's own name should not be told."""
 
+RACK_VARIABLE: Final = "DETLAB_RACK"
+"""Environment variable that names the rack or switch of the host; no machine knows its own."""
+
 
 def rank_recipe(arguments: Mapping[str, object], configs: Mapping[str, object]) -> dict[str, object]:
     """Collect what this rank would be run with again.
@@ -40,14 +43,25 @@ def rank_recipe(arguments: Mapping[str, object], configs: Mapping[str, object]) 
 
     Returns
     -------
-    ``host``, ``state`` (flags, threads, versions), ``env``, ``arguments`` and one mapping per config.
+    ``host``, where they are known ``rack`` and ``local_rank``, then ``state`` (flags, threads, versions),
+    ``env``, ``arguments`` and one mapping per config.
     """
     state = torch_state()
     state.pop("env")
     env = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_ENV_PREFIXES)}
     named = {name: plain(config) for name, config in configs.items()}
-    host = os.environ.get(HOST_VARIABLE) or socket.gethostname()
-    return {"host": host, "state": state, "env": env, "arguments": plain(arguments), **named}
+    return {**_place(), "state": state, "env": env, "arguments": plain(arguments), **named}
+
+
+def _place() -> dict[str, object]:
+    """Say on which machine this rank runs and in which slot of it, as far as the launcher tells."""
+    found: dict[str, object] = {"host": os.environ.get(HOST_VARIABLE) or socket.gethostname()}
+    rack, local_rank = os.environ.get(RACK_VARIABLE), os.environ.get("LOCAL_RANK", "")
+    if rack:
+        found["rack"] = rack
+    if local_rank.isdecimal():
+        found["local_rank"] = int(local_rank)
+    return found
 
 
 def plain(value: object) -> object:

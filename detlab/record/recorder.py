@@ -37,6 +37,7 @@ class Recorder:
 
     Enter it after torch.distributed and Megatron's groups are initialised, attach the model first, and
     attach it when its configuration is complete. A rank that is not selected does nothing at all.
+    The environment variables ``DETLAB_HOST`` and ``DETLAB_RACK`` name the host and its rack in the recipe.
 
     Parameters
     ----------

@@ -30,8 +30,9 @@ class Manifest:
     created
         ISO 8601, UTC.
     racks
-        The rack of each host, by the ``host`` in the recipes; empty when nobody stated it. The recorder
-        does not know it: write ``"racks": {"n0": "r1", …}`` into the manifest.
+        The rack of each host, by the ``host`` in the recipes; empty when nobody stated it here. Ranks that
+        were recorded with ``DETLAB_RACK`` state theirs themselves; otherwise, or where that is wrong, write
+        ``"racks": {"n0": "r1", …}`` into the manifest.
     """
 
     label: str
@@ -53,7 +54,8 @@ class RankHeader:
     groups
         For each communicator label its members as global ranks, in group order.
     recipe
-        Arguments, environment and versions as seen on this rank.
+        Arguments, environment and versions as seen on this rank, its ``host``, and where they are known
+        its ``rack`` and ``local_rank``.
     algorithm
         Name of the digest.
     """

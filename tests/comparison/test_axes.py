@@ -97,6 +97,48 @@ def test_a_rack_of_one_node_is_both():
     assert name == "node n1, which is rack r1"
 
 
+def stated(odd, recipes, racks=None):
+    """The axis of a finding on ranks whose recipes state just this."""
+    made = [
+        make_run(
+            {rank: [mm("x", "Y" if rank in chosen else "y")] for rank in GRID},
+            coordinates=GRID,
+            recipes=dict(enumerate(recipes)),
+        )
+        for chosen in ((), odd)
+    ]
+    found = [replace(each, manifest=replace(each.manifest, racks=racks or {})) for each in made]
+    return compare(*found).roots[0].axis
+
+
+def slots(odd, numbers):
+    return stated(odd, [{"local_rank": number} for number in numbers])
+
+
+def test_ranks_in_one_slot_of_every_node_are_said_to_be_that_local_rank():
+    assert slots((3, 7), [0, 1, 2, 3] * 2) == "local rank 3"
+
+
+def test_a_local_rank_that_is_a_parallel_axis_too_is_both():
+    assert slots((1, 3, 5, 7), [0, 1] * 4) == "tp=1, which is local rank 1"
+
+
+def test_local_ranks_of_a_single_node_are_no_axis():
+    assert slots((3,), range(8)) == ""
+
+
+@pytest.mark.parametrize("unknown", [None, "3", True, 3.0])
+def test_local_ranks_that_one_rank_does_not_state_are_no_axis(unknown):
+    assert slots((3, 7), [0, 1, 2, 3, 0, 1, unknown, 3]) == ""
+
+
+def test_racks_that_the_ranks_were_told_are_an_axis_and_the_manifest_corrects_them():
+    recipes = [{"host": host, "rack": rack} for host, rack in zip(STRIPES, "ppppqqqq", strict=True)]
+    assert stated((4, 5, 6, 7), recipes) == "rack q"
+    assert stated((2, 3, 4, 5), recipes, racks={"n0": "q", "n2": "p"}) == "rack p"
+    assert stated((4, 5, 6, 7), [{"host": "n0"}, *recipes[1:]]) == ""
+
+
 def test_racks_are_read_from_the_manifest_and_a_manifest_without_them_is_whole(tmp_path):
     saved = save_run(run(), tmp_path / "run")
     path = saved / "manifest.json"

@@ -355,3 +355,25 @@ def test_a_compiled_function_still_runs_compiled(tmp_path):
     events = read_events(tmp_path)
     assert [event.site.microbatch for event in named(events, "aten.addmm.default")] == [0, 1]
     assert {"0.weight", "0.bias"} <= {event.scope for event in events}
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        ({"DETLAB_RACK": "r7", "LOCAL_RANK": "3"}, {"rack": "r7", "local_rank": 3}),
+        ({"DETLAB_RACK": "", "LOCAL_RANK": "first"}, {}),
+        ({}, {}),
+    ],
+)
+def test_the_header_tells_rack_and_local_rank_where_the_launcher_does(tmp_path, monkeypatch, told, known):
+    for name in ("DETLAB_RACK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DETLAB_HOST", "n1")
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    with Recorder(tmp_path / "run"):
+        pass
+    recipe = open_rank(tmp_path / "run", 0).header.recipe
+    assert {name: recipe[name] for name in ("host", "rack", "local_rank") if name in recipe} == {
+        "host": "n1", **known
+    }  # fmt: skip
