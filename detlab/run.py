@@ -13,6 +13,8 @@ from detlab.store import Manifest, RankTrace, Subset, spans
 if TYPE_CHECKING:
     import polars as pl
 
+    from detlab.readers.metrics.log import Log
+
 __all__ = ["Run", "left_out", "spans"]
 
 
@@ -31,8 +33,8 @@ class Run:
     ranks
         One `RankTrace` per recorded rank, by global rank.
     metrics
-        One row per step, rank and metric: ``step`` (Int64), ``rank`` (Int64), ``name`` (String),
-        ``value`` (Float64).
+        One row per number, with the columns of `detlab.readers.metrics.METRIC_SCHEMA`: ``step``, ``rank``,
+        ``name``, ``value``, and what equality of two values can prove.
     captures
         Folders of the calls captured in this run.
     problems
@@ -41,6 +43,8 @@ class Run:
         The ranks and steps that were asked for when it was loaded.
     left_out_ranks, left_out_steps
         Ranks and steps that were recorded and not asked for; nothing of them was read.
+    log
+        What its log files say beside the metrics; None for a trace.
     """
 
     label: str
@@ -53,6 +57,7 @@ class Run:
     subset: Subset = Subset()  # noqa: RUF009 - frozen, and takes all
     left_out_ranks: tuple[int, ...] = ()
     left_out_steps: tuple[int, ...] = ()
+    log: Log | None = None
 
     @property
     def num_events(self) -> int:
@@ -76,6 +81,11 @@ class Run:
 
     def __repr__(self) -> str:
         problems = f", {len(self.problems)} problems" if self.problems else ""
+        if not self.ranks:
+            steps = self.metrics["step"]
+            spanned = f"steps {steps.min()!r} to {steps.max()!r}" if len(steps) else "no steps"
+            names = self.metrics["name"].n_unique()
+            return f"Run({self.label!r}: step metrics only, {names} metrics, {spanned}{problems})"
         size = f", {num_bytes_text(self.num_bytes)}" if self.num_bytes else ""
         asked = "" if self.subset.takes_all else ", the rest left out by request"
         return (

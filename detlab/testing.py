@@ -20,6 +20,16 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from detlab.digest import ALGORITHM, fold, signature
+from detlab.readers.metrics.assemble import FileContent, assemble
+from detlab.readers.metrics.frame import (
+    exact_metrics,
+    join_metrics,
+    missing_metrics,
+    printed_metrics,
+    recorded_metrics,
+)
+from detlab.readers.metrics.log import MESSAGE_SCHEMA
+from detlab.run import Run
 from detlab.schema import (
     DETAIL_DTYPE,
     EVENT_DTYPE,
@@ -42,8 +52,6 @@ from detlab.store import (
     memory_trace,
     write_manifest,
 )
-
-from detlab.run import Run  # isort: skip
 
 Groups = Mapping[str, Sequence[int]]
 """Members of each communicator by label."""
@@ -155,8 +163,54 @@ def make_run(
         names = NameTables()
         events, details = make_rows(rows, names)
         ranks.append(memory_trace(header, names, events, details))
-    empty = pl.DataFrame(schema={"step": pl.Int64, "rank": pl.Int64, "name": pl.String, "value": pl.Float64})
-    return Run(label, "memory", manifest, tuple(ranks), empty)
+    return Run(label, "memory", manifest, tuple(ranks), recorded_metrics([]))
+
+
+Number = str | float | np.float32 | None
+"""A printed number, one of 64 bits, one of 32 bits, or one that is absent."""
+Curves = Mapping[str, Mapping[int, Number]]
+"""For each metric its number at each step."""
+
+
+def make_metrics_run(
+    curves: Curves | Sequence[Curves],
+    *,
+    label: str = "synthetic",
+    recorder: Mapping[str, object] | None = None,
+) -> Run:
+    """Make a run of step metrics alone.
+
+    Parameters
+    ----------
+    curves
+        The metrics; several, in the order of time, for a run with restarts.
+    label, recorder
+        What the manifest says.
+    """
+    segments = [curves] if isinstance(curves, Mapping) else curves
+    parts = [
+        _metric(step, name, number).with_columns(segment=pl.lit(segment, pl.UInt16), source=source)
+        for segment, each in enumerate(segments)
+        for source in [pl.lit("memory", pl.Categorical)]
+        for name, numbers in each.items()
+        for step, number in numbers.items()
+    ]
+    files = [
+        FileContent("memory", "synthetic", "made", join_metrics(parts), pl.DataFrame(schema=MESSAGE_SCHEMA))
+    ]
+    metrics, log = assemble(files)
+    manifest = Manifest(label, 0, recorder=recorder or {})
+    return Run(label, "memory", manifest, (), metrics, problems=log.conflicts, log=log)
+
+
+def _metric(step: int, name: str, number: Number) -> pl.DataFrame:
+    row = {"step": step, "name": name}
+    if number is None:
+        return missing_metrics(pl.DataFrame([row | {"state": "absent", "note": None}]))
+    if isinstance(number, str):
+        return printed_metrics(pl.DataFrame([row | {"text": number}]))
+    width = 32 if isinstance(number, np.float32) else 64
+    return exact_metrics(pl.DataFrame([row | {"value": float(number)}]), width=width)
 
 
 def _groups_of(rank: int, groups: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from detlab.errors import TraceError
-from detlab.readers import megatron_bridge, native, rank_local
+from detlab.readers import megatron_bridge, metrics, native, rank_local
 from detlab.run import Run
 from detlab.store import Selectable, Subset, empty_selection
 
 __all__ = ["as_run", "load_run"]
+
+Place = str | PathLike[str]
 
 
 class Format(NamedTuple):
@@ -27,13 +29,17 @@ FORMATS: Final[dict[str, Format]] = {
     "Megatron-Bridge streams (*.fp)": Format(megatron_bridge.matches, megatron_bridge.load),
     "rank-local JSONL (rank_*.jsonl)": Format(rank_local.matches, rank_local.load),
 }
-"""Every known format by the words that describe it, in the order in which they are tried."""
+"""Every known format of traces by the words that describe it, in the order in which they are tried.
+
+A path that is none of these may be a log or another file of step metrics: `detlab.readers.metrics`.
+"""
 
 
 def load_run(
-    path: str | PathLike[str],
+    path: Place | Sequence[Place],
     *,
     label: str | None = None,
+    format: str | None = None,
     ranks: Selectable = None,
     steps: Selectable = None,
 ) -> Run:
@@ -42,9 +48,11 @@ def load_run(
     Parameters
     ----------
     path
-        Where the run was recorded.
+        Where the run was recorded; several paths for a run that left several logs.
     label
         Name of the run for people; by default what the run calls itself.
+    format
+        The format of its step metrics, such as ``"megatron"``, in place of what the files look like.
     ranks, steps
         Load these only, as global ranks and as the run counts its steps: ``"0,8-15"``, a number, numbers,
         or None for all. Files of other ranks are not opened beyond their header, and of detlab's own
@@ -53,20 +61,29 @@ def load_run(
     Raises
     ------
     InputError
-        ``ranks`` or ``steps`` is no selection, or the run has none of them.
+        ``ranks`` or ``steps`` is no selection, or the run has none of them; or the format is unknown.
     TraceError
         There is nothing there, or nothing that any reader knows.
     """
-    subset, place = Subset.parse(ranks, steps), Path(path)
-    if not place.exists():
-        raise TraceError(f"{place} does not exist.", "give the folder that the recorder wrote into")
-    for known in FORMATS.values():
-        if known.matches(place):
-            return _not_empty(known.load(place, label or "", subset))
-    raise TraceError(
-        f"{place} holds no trace that detlab knows ({'; '.join(FORMATS)}).",
-        "give the folder that the recorder wrote into, not the one above or below it",
-    )
+    subset = Subset.parse(ranks, steps)
+    places = [Path(each) for each in ([path] if isinstance(path, str | PathLike) else path)]
+    for place in places:
+        if not place.exists():
+            raise TraceError(
+                f"{place} does not exist.", "give the folder that the recorder wrote into, or a log"
+            )
+    if format is None and len(places) == 1:
+        for known in FORMATS.values():
+            if known.matches(places[0]):
+                return _not_empty(known.load(places[0], label or "", subset))
+    try:
+        return metrics.load(places, label or "", subset, format or "")
+    except metrics.NoRecords as error:
+        where = ", ".join(map(str, places))
+        traces = "; ".join(FORMATS)
+        raise TraceError(
+            f"{where} holds no trace that detlab knows ({traces}) and {error}", error.hint
+        ) from None
 
 
 def _not_empty(run: Run) -> Run:
@@ -76,6 +93,6 @@ def _not_empty(run: Run) -> Run:
     return run
 
 
-def as_run(run: Run | str | PathLike[str]) -> Run:
+def as_run(run: Run | Place | Sequence[Place]) -> Run:
     """Give a run as it is, or load it from where it was recorded."""
     return run if isinstance(run, Run) else load_run(run)

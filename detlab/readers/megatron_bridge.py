@@ -17,13 +17,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-import polars as pl
-
 from detlab import ops
 from detlab.digest import fold, scalar_text
 from detlab.readers.bridge_layout import Layout, Stream, read_layout
 from detlab.readers.json_lines import BadRecord, Record, walk
-from detlab.readers.native import METRICS_SCHEMA
+from detlab.readers.metrics.frame import recorded_metrics
 from detlab.readers.reads import Memory, Sides
 from detlab.readers.rows import Event, Rows, Stats, Tensor, integer, number, order_free, shape, text
 from detlab.run import Run
@@ -80,7 +78,7 @@ def load(path: Path, label: str, subset: Subset) -> Run:
             recorder={"format": "Megatron-Bridge .fp"},
         ),
         ranks=ranks,
-        metrics=pl.DataFrame(schema=METRICS_SCHEMA),
+        metrics=recorded_metrics([]),
         problems=(*layout.problems, *(problem for rank in ranks for problem in rank.problems)),
         subset=subset,
         left_out_ranks=left_out,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import polars as pl
-
 from detlab.errors import TraceError
+from detlab.readers.metrics.frame import recorded_metrics
 from detlab.run import Run
 from detlab.store import (
     Manifest,
@@ -55,17 +54,13 @@ def load(path: Path, label: str, subset: Subset) -> Run:
         source=str(path),
         manifest=manifest,
         ranks=tuple(select_steps(rank, subset.steps) for rank in ranks),
-        metrics=pl.DataFrame(metrics, METRICS_SCHEMA, orient="row"),
+        metrics=recorded_metrics(metrics),
         captures=tuple(sorted(found.parent for found in path.glob(f"{CAPTURES}/*/capture.json"))),
         problems=tuple(problems + more),
         subset=subset,
         left_out_ranks=left_out,
         left_out_steps=tuple(sorted(step for step in steps if step not in subset.steps)),
     )
-
-
-METRICS_SCHEMA = {"step": pl.Int64, "rank": pl.Int64, "name": pl.String, "value": pl.Float64}
-"""Columns of `Run.metrics`."""
 
 
 def _manifest(path: Path) -> tuple[Manifest, list[str]]:

@@ -25,12 +25,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import polars as pl
-
 from detlab.digest import fold, scalar_text
 from detlab.errors import TraceError
 from detlab.readers.json_lines import BadRecord, Record, first_record, head, walk
-from detlab.readers.native import METRICS_SCHEMA
+from detlab.readers.metrics.frame import recorded_metrics
 from detlab.readers.rows import Event, Rows, Stats, Tensor, integer, number, order_free, shape, text
 from detlab.run import Run
 from detlab.schema import Callee, Coordinate, Evidence, Flag, Kind, Phase, TensorMeta
@@ -77,7 +75,7 @@ def load(path: Path, label: str, subset: Subset) -> Run:
             label or path.name, len(files), recorder={"format": "rank-local JSONL", "note": _PLACELESS}
         ),
         ranks=tuple(map(_RankReader.trace, readers)),
-        metrics=pl.DataFrame(metrics, METRICS_SCHEMA, orient="row"),
+        metrics=recorded_metrics(metrics),
         problems=tuple(filter(None, problems)),
         subset=subset,
         left_out_ranks=left_out,

@@ -1,0 +1,187 @@
+"""Readers of step metrics: console logs and files of numbers become a `Run` without traces.
+
+One file and one line here for each format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from detlab.errors import InputError, TraceError
+from detlab.readers.metrics.assemble import FileContent, assemble, in_natural_order
+from detlab.readers.metrics.console import Dialect, detect, read_console
+from detlab.readers.metrics.frame import METRIC_SCHEMA
+from detlab.readers.metrics.lines import Progress
+from detlab.readers.metrics.log import MESSAGE_SCHEMA, Log
+from detlab.readers.metrics.megatron import MEGATRON
+from detlab.readers.metrics.restarts import split_at_restarts
+from detlab.run import Run
+from detlab.store import Manifest, Subset, empty_selection
+
+__all__ = ["CONSOLES", "FILES", "METRIC_SCHEMA", "FileFormat", "Log", "NoRecords", "load"]
+
+
+class FileFormat(NamedTuple):
+    """A format of which a whole file is numbers.
+
+    Attributes
+    ----------
+    name
+        What the format is called for people.
+    recognise
+        Takes a file and its first bytes to what shows that it is of this format; "" when it is not.
+    read
+        Takes a file to its metrics.
+    """
+
+    name: str
+    recognise: Callable[[Path, bytes], str]
+    read: Callable[[Path], pl.DataFrame]
+
+
+CONSOLES: Final[dict[str, Dialect]] = {
+    "megatron": MEGATRON,
+}
+"""Dialects of console logs by the word that chooses them; the earlier one where a log fits two equally."""
+
+FILES: Final[dict[str, FileFormat]] = {}
+"""Formats of whole files by the word that chooses them, in the order in which they are tried."""
+
+_HEAD_BYTES: Final = 1 << 16
+_STARTS: Final = ("start", "checkpoint loaded")
+"""Kinds of messages after which a segment begins."""
+
+
+def load(paths: Sequence[Path], label: str, subset: Subset, chosen: str = "") -> Run:
+    """Load the step metrics of one run from its files, or from all files of a folder.
+
+    Parameters
+    ----------
+    paths
+        Files and folders of one run.
+    label
+        Name of the run; "" for that of the first path.
+    subset
+        The steps and ranks to keep.
+    chosen
+        The word of a format, in place of what the files look like.
+
+    Raises
+    ------
+    InputError
+        There is no such format, or none of the steps was asked for.
+    TraceError
+        No file holds a record, or the only one is not text.
+    """
+    if chosen and chosen not in {**CONSOLES, **FILES}:
+        raise InputError(f"'{chosen}' is no format.", f"choose one of: {', '.join([*CONSOLES, *FILES])}")
+    files = [file for path in paths for file in _candidates(path)]
+    contents, problems = _read_all(files, chosen)
+    metrics, log = assemble(contents)
+    if metrics.is_empty():
+        raise _no_records(problems)
+    name = label or paths[0].stem
+    kept = _kept(metrics, subset)
+    steps = metrics["step"].unique()
+    left_out = tuple(sorted(set(steps) - set(kept["step"].unique())))
+    if kept.is_empty():
+        raise empty_selection(paths[0], "steps", subset.steps, sorted(steps))
+    return Run(
+        label=name,
+        source=", ".join(map(str, paths)),
+        manifest=Manifest(name, world_size=0),
+        ranks=(),
+        metrics=kept,
+        log=log,
+        problems=(*problems, *log.conflicts),
+        subset=subset,
+        left_out_steps=left_out,
+    )
+
+
+def _candidates(path: Path) -> list[Path]:
+    """List the files of a folder, or those below it where it has none of its own; a file is itself."""
+    if path.is_file():
+        return [path]
+    for found in (path.iterdir(), path.rglob("*")):
+        files = [each for each in found if each.is_file() and not each.name.startswith(".")]
+        if files:
+            return sorted(files, key=lambda each: in_natural_order(str(each.relative_to(path))))
+    return []
+
+
+def _recognise(file: Path, chosen: str) -> tuple[str, str] | None:
+    """Give the word of a file's format, and what showed it; None when it has no records.
+
+    Raises
+    ------
+    TraceError
+        The file is not text, nor of a format that is not.
+    """
+    if chosen:
+        return chosen, "as asked for"
+    with file.open("rb") as opened:
+        head = opened.read(_HEAD_BYTES)
+    for word, known in FILES.items():
+        why = known.recognise(file, head)
+        if why:
+            return word, why
+    found = detect(file, list(CONSOLES.values()))
+    words = {dialect.name: word for word, dialect in CONSOLES.items()}
+    return (words[found.dialect.name], found.why) if found else None
+
+
+def _read_all(files: Sequence[Path], chosen: str) -> tuple[list[FileContent], list[str]]:
+    """Read every file; one of several that cannot be read is a problem of the run."""
+    contents: list[FileContent] = []
+    problems: list[str] = []
+    for file in files:
+        try:
+            contents.append(_read(file, chosen))
+        except TraceError as error:
+            if len(files) == 1:
+                raise
+            problems.append(error.finding)
+    return contents, problems
+
+
+def _read(file: Path, chosen: str, progress: Progress | None = None) -> FileContent:
+    word, why = _recognise(file, chosen) or ("", "no record")
+    if word in FILES:
+        known = FILES[word]
+        metrics = known.read(file).with_columns(source=pl.lit(file.name, pl.Categorical))
+        return FileContent(file.name, known.name, why, metrics, pl.DataFrame(schema=MESSAGE_SCHEMA))
+    dialect = CONSOLES.get(word)
+    metrics, messages = read_console(file, dialect, progress)
+    starts = messages.filter(pl.col("kind").cast(pl.String).is_in(_STARTS))["line"]
+    name = dialect.name if dialect else ""
+    return FileContent(file.name, name, why, split_at_restarts(metrics, starts), messages)
+
+
+def _kept(metrics: pl.DataFrame, subset: Subset) -> pl.DataFrame:
+    """Keep what was asked for; a number of no rank is kept whatever ranks were asked for."""
+    for name, asked in (("step", subset.steps), ("rank", subset.ranks)):
+        wanted = [pl.col(name).is_between(*ends) for ends in asked.ranges]
+        if wanted:
+            metrics = metrics.filter(pl.col(name).is_null() | pl.any_horizontal(wanted))
+    return metrics
+
+
+class NoRecords(TraceError):  # noqa: N818 - reads as the finding it is
+    """Files hold no record of step metrics of a known format."""
+
+    def __str__(self) -> str:
+        return self.finding
+
+
+def _no_records(problems: Sequence[str]) -> NoRecords:
+    known = ", ".join([*(each.name for each in CONSOLES.values()), *(each.name for each in FILES.values())])
+    also = "".join(f" {problem}" for problem in problems[:1])
+    return NoRecords(
+        f"no record of step metrics that it knows ({known}).{also}",
+        f"say which format it is ({', '.join([*CONSOLES, *FILES])}), or give the file that has the steps",
+    )

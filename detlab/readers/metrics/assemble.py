@@ -1,0 +1,131 @@
+"""From the files of one run to its metrics: in order, in segments, without the copies of other ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from detlab.readers.metrics.frame import join_metrics
+from detlab.readers.metrics.log import FILE_SCHEMA, MESSAGE_SCHEMA, SEGMENT_SCHEMA, Log
+from detlab.readers.metrics.names import is_measurement
+from detlab.readers.metrics.restarts import without_copies
+
+
+class FileContent(NamedTuple):
+    """What was read from one file.
+
+    Attributes
+    ----------
+    source, format, why
+        Name of the file, the format it was read as, and what showed it.
+    metrics
+        Its metrics, with segments from 0.
+    messages
+        Its messages.
+    """
+
+    source: str
+    format: str
+    why: str
+    metrics: pl.DataFrame
+    messages: pl.DataFrame
+
+
+def in_natural_order(name: str) -> tuple[tuple[int, str], ...]:
+    """Give a key that sorts ``log_9`` before ``log_10``."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
+
+
+def assemble(files: Sequence[FileContent]) -> tuple[pl.DataFrame, Log]:
+    """Make one run of its files.
+
+    Parameters
+    ----------
+    files
+        In the order in which they were written. A file whose steps and values another one has as well is
+        the same output, kept by another rank.
+
+    Returns
+    -------
+    metrics
+        The columns of `METRIC_SCHEMA`, in the order of files and lines.
+    log
+        Messages, segments and files.
+    """
+    kept: list[FileContent] = []
+    notes: list[str] = []
+    for file in files:
+        twin = next((each.source for each in kept if _is_copy(file.metrics, each.metrics)), "")
+        notes.append(f"{file.why}; a copy of {twin}" if twin else file.why)
+        if not twin:
+            kept.append(file)
+    metrics, conflicts = without_copies(_numbered(kept))
+    return metrics, Log(
+        pl.concat([pl.DataFrame(schema=MESSAGE_SCHEMA), *(file.messages for file in files)]),
+        _segments(metrics),
+        _files(files, notes),
+        conflicts,
+    )
+
+
+def _numbered(files: Sequence[FileContent]) -> pl.DataFrame:
+    """Count the segments through all files."""
+    parts: list[pl.DataFrame] = []
+    first = 0
+    for file in files:
+        if len(file.metrics):
+            parts.append(file.metrics.with_columns((pl.col("segment") + first).cast(pl.UInt16)))
+            first = int(parts[-1]["segment"].max()) + 1  # type: ignore[arg-type]
+    return join_metrics(parts)
+
+
+def _is_copy(mine: pl.DataFrame, other: pl.DataFrame) -> bool:
+    """Say whether a file has the same steps as another, with the same numbers but for measurements."""
+    ends = [(frame["step"].min(), frame["step"].max(), frame["step"].n_unique()) for frame in (mine, other)]
+    if not len(mine) or ends[0] != ends[1]:
+        return False
+    key = ["step", "rank", "name", "value"]
+    numbers = [frame.filter(~is_measurement(pl.col("name"))).select(key).unique() for frame in (mine, other)]
+    return not len(numbers[0].join(numbers[1], on=key, how="anti", nulls_equal=True))
+
+
+def _segments(metrics: pl.DataFrame) -> pl.DataFrame:
+    rows = metrics.group_by("segment", maintain_order=True).agg(
+        pl.col("source").first().cast(pl.String),
+        first_step=pl.col("step").min(),
+        last_step=pl.col("step").max(),
+        num_steps=pl.col("step").n_unique(),
+        first_line=pl.col("line").min(),
+    )
+    new_file = pl.col("source") != pl.col("source").shift()
+    back = pl.col("first_step") <= pl.col("last_step").shift()
+    whence = pl.format("steps go back from {} to {}", pl.col("last_step").shift(), "first_step")
+    why = (
+        pl.when(pl.col("segment") == 0)
+        .then(pl.lit("the first record"))
+        .when(new_file & back)
+        .then(pl.format("another file; {}", whence))
+        .when(new_file)
+        .then(pl.lit("another file"))
+        .when(back)
+        .then(whence)
+        .otherwise(pl.lit("the log says that training starts or a checkpoint was loaded"))
+    )
+    return rows.with_columns(why=why).select(pl.col(name).cast(kind) for name, kind in SEGMENT_SCHEMA.items())
+
+
+def _files(files: Sequence[FileContent], notes: Sequence[str]) -> pl.DataFrame:
+    rows = [
+        {
+            "source": file.source,
+            "format": file.format,
+            "num_records": file.metrics.select("line", "step", "rank").n_unique() if len(file.metrics) else 0,
+            "why": note,
+        }
+        for file, note in zip(files, notes, strict=True)
+    ]
+    return pl.DataFrame(rows, FILE_SCHEMA)

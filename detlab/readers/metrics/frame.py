@@ -1,0 +1,156 @@
+"""The one frame of step metrics, whatever they were read from: a row per number, with what it can prove."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+METRIC_STATES: Final = ("value", "zero", "nan", "inf", "skipped", "absent")
+"""A number of its own; a zero; not a number; infinite; its step was skipped; not there for another reason."""
+
+METRIC_SCHEMA: Final[dict[str, Any]] = {
+    "step": pl.Int64,
+    "rank": pl.Int64,
+    "name": pl.Categorical,
+    "value": pl.Float64,
+    "unit": pl.Categorical,
+    "width": pl.UInt8,
+    "bits": pl.UInt64,
+    "resolution": pl.Float64,
+    "state": pl.Enum(METRIC_STATES),
+    "note": pl.Categorical,
+    "segment": pl.UInt16,
+    "source": pl.Categorical,
+    "line": pl.Int64,
+}
+"""Columns of `Run.metrics`.
+
+``step``; ``rank`` (null: the number is not of one rank); ``name`` as it was logged; ``value`` (null when
+skipped or absent); ``unit`` (null: none was printed); ``width`` of the native number (64, 32; 0: a printed
+text, whose bits are unknown) and its ``bits``; ``resolution`` (distance of two neighbouring printed numbers;
+null: exact); ``state``, and in ``note`` why, where it was concluded and not read; ``segment`` (counts the
+stretches between restarts, from 0); ``source`` (file) and ``line`` (from 1; null: the file has no lines).
+"""
+
+_OPTIONAL: Final = ("rank", "unit", "note", "segment", "source", "line")
+"""Columns that a reader may leave out; `segment` is then 0 and the others null."""
+
+
+def printed_metrics(fields: pl.DataFrame, *, significant: int | None = None) -> pl.DataFrame:
+    """Make metrics of printed numbers: their bits are unknown, their resolution is that of the text.
+
+    Parameters
+    ----------
+    fields
+        ``step``, ``name``, ``text`` (the number as printed) and any of the optional columns of the frame.
+        A row whose text is no number is left out; an integer is exact.
+    significant
+        Number of significant digits of a format that drops trailing zeros (``%.4g``: 4).
+
+    Returns
+    -------
+    The columns of `METRIC_SCHEMA`.
+    """
+    text = pl.col("text").str.replace_all(",", "", literal=True)
+    read = fields.with_columns(value=text.cast(pl.Float64, strict=False)).filter(
+        pl.col("value").is_not_null()
+    )
+    resolution = _significant(significant) if significant else _resolution()
+    exact = resolution.is_null() & pl.col("value").is_finite()
+    return _complete(read.with_columns(resolution=resolution, width=pl.when(exact).then(64).otherwise(0)))
+
+
+def exact_metrics(rows: pl.DataFrame, *, width: int = 64) -> pl.DataFrame:
+    """Make metrics of numbers that are known to their last bit.
+
+    Parameters
+    ----------
+    rows
+        ``step``, ``name``, ``value`` (null: absent) and any of the optional columns of the frame.
+    width
+        32 or 64: the width that the number was written with.
+    """
+    return _complete(rows.with_columns(resolution=pl.lit(None, pl.Float64), width=pl.lit(width)))
+
+
+def recorded_metrics(rows: Sequence[tuple[int, int, str, float]]) -> pl.DataFrame:
+    """Make metrics of (step, rank, name, value) that a recorder wrote down in 64 bits."""
+    schema = {"step": pl.Int64, "rank": pl.Int64, "name": pl.String, "value": pl.Float64}
+    return exact_metrics(pl.DataFrame(rows, schema, orient="row"))
+
+
+def missing_metrics(rows: pl.DataFrame) -> pl.DataFrame:
+    """Make rows for numbers that are not there.
+
+    Parameters
+    ----------
+    rows
+        ``step``, ``name``, ``state``, ``note`` and any of the optional columns of the frame.
+    """
+    return _in_order(
+        rows.with_columns(
+            value=pl.lit(None, pl.Float64),
+            width=pl.lit(0, pl.UInt8),
+            bits=pl.lit(None, pl.UInt64),
+            resolution=pl.lit(None, pl.Float64),
+        )
+    )
+
+
+def join_metrics(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Put frames of metrics one below the other; none at all give an empty frame."""
+    return pl.concat([pl.DataFrame(schema=METRIC_SCHEMA), *parts], rechunk=True)
+
+
+def _complete(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the bits, as far as the width says that they are known, and the state."""
+    wide = pl.col("value").reinterpret(dtype=pl.UInt64)
+    narrow = pl.col("value").cast(pl.Float32).reinterpret(dtype=pl.UInt32).cast(pl.UInt64)
+    bits = pl.when(pl.col("width") == 64).then(wide).when(pl.col("width") == 32).then(narrow)
+    return _in_order(rows.with_columns(bits=bits, state=_state()))
+
+
+def _state() -> pl.Expr:
+    value = pl.col("value")
+    return (
+        pl.when(value.is_null())
+        .then(pl.lit("absent"))
+        .when(value.is_nan())
+        .then(pl.lit("nan"))
+        .when(value.is_infinite())
+        .then(pl.lit("inf"))
+        .when(value == 0)
+        .then(pl.lit("zero"))
+        .otherwise(pl.lit("value"))
+        .cast(METRIC_SCHEMA["state"])
+    )
+
+
+def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    lacking = [name for name in _OPTIONAL if name not in rows.columns]
+    empty = [
+        pl.lit(0 if name == "segment" else None).cast(METRIC_SCHEMA[name]).alias(name) for name in lacking
+    ]
+    return rows.with_columns(empty).select(pl.col(name).cast(kind) for name, kind in METRIC_SCHEMA.items())
+
+
+def _resolution() -> pl.Expr:
+    """Give one unit of the last printed digit; null for an integer, NaN and infinity."""
+    decimals = pl.col("text").str.extract(r"\.([0-9]*)").str.len_bytes().cast(pl.Int32)
+    exponent = pl.col("text").str.extract(r"[eE]([-+]?[0-9]+)").cast(pl.Int32)
+    power = exponent.fill_null(0) - decimals.fill_null(0)
+    return pl.when(decimals.is_not_null() | exponent.is_not_null()).then(_ten_to(power))
+
+
+def _significant(digits: int) -> pl.Expr:
+    """Give one unit of the last of so many significant digits, which need not all be printed."""
+    size = pl.col("value").abs()
+    power = pl.when(size > 0).then(size.log10().floor()).otherwise(0).cast(pl.Int32, strict=False)
+    return pl.when(size.is_finite()).then(_ten_to(power - (digits - 1)))
+
+
+def _ten_to(power: pl.Expr) -> pl.Expr:
+    """Give a power of ten as the nearest float, which repeated multiplication would miss."""
+    return pl.concat_str(pl.lit("1e"), power).cast(pl.Float64)

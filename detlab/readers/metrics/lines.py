@@ -1,0 +1,96 @@
+"""Log files as frames of lines: of any size, compressed, coloured, with progress bars and bad bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from detlab.errors import TraceError
+
+CHUNK_BYTES: Final = 1 << 23
+
+_COLOUR: Final = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\n]*\x07)")
+_COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+Progress = Callable[[int], None]
+"""Told how many more bytes of the file have been read."""
+
+
+def line_frames(path: Path, progress: Progress | None = None) -> Iterator[pl.DataFrame]:
+    """Read a log piece by piece.
+
+    Colours are taken out, bytes that are not UTF-8 are replaced, and what a progress bar overwrites with
+    carriage returns becomes lines of their own with the number of the one line that the file has there.
+
+    Yields
+    ------
+    ``line`` (Int64, from 1), ``text`` (String), ``whole`` (Boolean: false for a last line without its end,
+    which may have been cut anywhere).
+
+    Raises
+    ------
+    TraceError
+        The file is not text.
+    """
+    line = 1
+    for chunk, whole in _chunks(path, progress):
+        if line == 1 and b"\x00" in chunk[:4096]:
+            raise TraceError(
+                f"{path} is not text: byte {chunk.index(0)} is zero.",
+                "give the console log itself; event files are read from a name with 'tfevents' in it",
+            )
+        frame = _frame(chunk, line)
+        line += chunk.count(b"\n")
+        if not whole:
+            last = pl.int_range(len(frame)) == len(frame) - 1
+            frame = frame.with_columns(whole=~last)
+        yield frame
+
+
+def _chunks(path: Path, progress: Progress | None) -> Iterator[tuple[bytes, bool]]:
+    """Give chunks that end with a line or a bar, and whether the last line of each is whole."""
+    rest = b""
+    with _open(path) as file:
+        while read := file.read(CHUNK_BYTES):
+            if progress:
+                progress(len(read))
+            end = max(read.rfind(b"\n"), read.rfind(b"\r")) + 1
+            if end:
+                yield rest + read[:end], True
+                rest = read[end:]
+            else:
+                rest += read
+    if rest:
+        yield rest, False
+
+
+def _open(path: Path) -> BinaryIO:
+    compression = _COMPRESSED.get(path.suffix)
+    stream: BinaryIO = pa.input_stream(str(path), compression=compression) if compression else path.open("rb")
+    return stream
+
+
+def _frame(chunk: bytes, line: int) -> pl.DataFrame:
+    if b"\x1b" in chunk:
+        chunk = _COLOUR.sub(b"", chunk)
+    if not chunk.isascii():
+        chunk = chunk.decode("utf-8", "replace").encode()
+    if not chunk.endswith((b"\n", b"\r")):
+        chunk += b"\n"
+    data = np.frombuffer(chunk, np.uint8)
+    breaks = data == 10
+    ends = np.flatnonzero(breaks | (data == 13)) if b"\r" in chunk else np.flatnonzero(breaks)
+    starts = np.zeros(len(ends) + 1, np.int64)
+    starts[1:] = ends + 1
+    text = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(starts), pa.py_buffer(chunk))
+    before = np.cumsum(breaks[ends]) - breaks[ends]  # lines that ended before this one did
+    return pl.DataFrame(
+        {"line": line + before, "text": pl.from_arrow(text), "whole": True},
+        {"line": pl.Int64, "text": pl.String, "whole": pl.Boolean},
+    )

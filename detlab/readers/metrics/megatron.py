@@ -1,0 +1,126 @@
+"""Megatron-LM and its forks: ``iteration 10/ 500 | lm loss: 2.1E+00 | grad norm: 1.000 | … |``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from detlab.readers.metrics.console import FIELD_SCHEMA, Dialect, Memory
+from detlab.readers.metrics.frame import join_metrics, missing_metrics
+from detlab.readers.metrics.names import is_loss
+
+_RECORD: Final = r"(?:^|[^, ]) *iteration +\d+ */ *\d+ \|"
+"""A comma before it is NeMo's."""
+
+_UNIT: Final = r"\(([^()]*)\) *$"
+
+SKIPPED: Final = "number of skipped iterations"
+NANS: Final = "number of nan iterations"
+GRAD_NORM: Final = "grad norm"
+
+
+def parse(lines: pl.DataFrame, memory: Memory) -> pl.DataFrame:
+    """Take records apart at their bars: a number that no bar ends was cut, or is not of this record."""
+    records = _one_record_a_line(lines.filter(pl.col("text").str.contains(_RECORD)))
+    parts = records.select(
+        "line",
+        pl.col("text").str.extract_groups(r"iteration +(?<step>\d+) */ *\d+ \|(?<fields>.*)\|"),
+    ).unnest("text")
+    pairs = (
+        parts.with_columns(pl.col("step").cast(pl.Int64), pl.col("fields").str.split("|"))
+        .explode("fields")
+        .with_columns(pl.col("fields").str.splitn(":", 2).struct.rename_fields(["name", "text"]))
+        .unnest("fields")
+        .with_columns(pl.col("name", "text").str.strip_chars(" "))
+    )
+    fields = _own_parts(pairs).with_columns(pl.col("name").cast(pl.Categorical))
+    units = fields.select(pl.col("name").unique()).with_columns(
+        unit=pl.col("name").cast(pl.String).str.extract(_UNIT).cast(pl.Categorical)
+    )
+    return (
+        fields.join(units, on="name", how="left", maintain_order="left")
+        .with_columns(rank=pl.lit(None, pl.Int64))
+        .select(*FIELD_SCHEMA)
+    )
+
+
+def _one_record_a_line(lines: pl.DataFrame) -> pl.DataFrame:
+    """Cut lines that several ranks printed on where another record begins."""
+    glued = pl.col("text").str.count_matches(_RECORD) > 1
+    if not lines.select(glued.any()).item():
+        return lines
+    marked = pl.col("text").str.replace_all(r"([^, ] *)(iteration +\d+ */ *\d+ \|)", "${1}\n${2}")
+    cut = lines.with_columns(marked.str.split("\n")).explode("text")
+    return cut.filter(pl.col("text").str.contains(_RECORD))
+
+
+def _own_parts(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Keep the parts of a record up to the first that is no ``name: number``: another print glued to it."""
+    odd = pl.col("text").is_null() | ~pl.col("name").str.contains(r"^[A-Za-z]")
+    if not pairs.select(odd.any()).item():
+        return pairs
+    return pairs.filter(~odd.cum_max().over("line", "step"))
+
+
+def conclude(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Say why a loss or a grad norm that other records have is not there.
+
+    The loss is printed only when its average is above zero (since 2026-03: not below), so that it vanishes
+    when it is NaN: Megatron-LM, ``training_log``. Both vanish when every iteration since the last record
+    was skipped, which is how fp16 training starts.
+    """
+    heads = metrics.filter((pl.col("line") != pl.col("line").shift()).fill_null(True))
+    losses = metrics.filter(is_loss(pl.col("name")))["name"].value_counts(sort=True)
+    loss = str(losses["name"][0]) if len(losses) else "lm loss"
+    rows = [_conclusions(metrics, heads, loss, _why_no_loss())]
+    if metrics.select((pl.col("name") == GRAD_NORM).any()).item():
+        rows.append(_conclusions(metrics, heads, GRAD_NORM, _why_no_norm()))
+    missing = [missing_metrics(each) for each in rows if len(each)]
+    return join_metrics([metrics, *missing]) if missing else metrics
+
+
+_RECORD_KEY: Final = ["line", "step"]
+
+
+def _conclusions(metrics: pl.DataFrame, heads: pl.DataFrame, name: str, why: pl.Expr) -> pl.DataFrame:
+    """Give state and note of one metric for each record that lacks it."""
+    place = [*_RECORD_KEY, "source"]
+    there = metrics.filter(pl.col("name") == name).select(_RECORD_KEY)
+    lacking = heads.select(place).join(there, on=_RECORD_KEY, how="anti", maintain_order="left")
+    for key, other in {"skipped": SKIPPED, "nans": NANS, "norm": GRAD_NORM}.items():
+        values = metrics.filter(pl.col("name") == other).select(*_RECORD_KEY, pl.col("value").alias(key))
+        values = values.unique(_RECORD_KEY, keep="first", maintain_order=True)
+        lacking = lacking.join(values, on=_RECORD_KEY, how="left", maintain_order="left")
+    told = lacking.with_columns(why.struct.rename_fields(["state", "note"]).alias("why")).unnest("why")
+    return told.select(*place, "state", "note", pl.lit(name).alias("name")).filter(pl.col("state") != "")
+
+
+def _because(state: str, note: str) -> pl.Expr:
+    return pl.struct(pl.lit(state), pl.lit(note).alias("note"))
+
+
+def _why_no_loss() -> pl.Expr:
+    norm = pl.col("norm")
+    return (
+        pl.when(pl.col("skipped").is_null() & pl.col("nans").is_null())
+        .then(_because("absent", "the record is cut before its end"))
+        .when(pl.col("nans") > 0)
+        .then(_because("nan", "not printed; the record counts NaN iterations"))
+        .when(norm.is_nan() | norm.is_infinite())
+        .then(_because("nan", "not printed while the grad norm is not finite and nothing was skipped"))
+        .when(pl.col("skipped") > 0)
+        .then(_because("skipped", "not printed; the record counts skipped iterations"))
+        .otherwise(_because("absent", "not printed: zero, negative or NaN"))
+    )
+
+
+def _why_no_norm() -> pl.Expr:
+    return (
+        pl.when(pl.col("skipped") > 0)
+        .then(_because("skipped", "not printed: the last iteration was skipped"))
+        .otherwise(_because("absent", "not printed"))
+    )
+
+
+MEGATRON: Final = Dialect("Megatron-LM", ("iteration",), _RECORD, parse, conclude)

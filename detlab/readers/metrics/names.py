@@ -1,0 +1,42 @@
+"""What a metric's name says about it: a loss, a norm, or a measurement that proves nothing about the bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import polars as pl
+
+_MEASUREMENT: Final = (
+    r"(?i)elapsed|\btime\b|timing|timer|seconds|_sec\b|\bsec\b|runtime|throughput|flops?\b|tflop|mfu\b|"
+    r"per[ _]second|/sec|/s\b|\btps\b|\bwps\b|\bups\b|\bwall\b|memory|\bmem\b|mem[-_]|gigabytes|"
+    r"utili[sz]ation|energy|power|watt|joule|temperature|tokens?/|tok/s"
+)
+"""Timings, throughput, memory and energy: never equal between two runs, and no evidence of anything."""
+
+_LOSS: Final = r"(?i)loss\b|_loss$|^ce$|perplexity|\bppl\b"
+_NO_LOSS: Final = r"(?i)loss[ _-]?scale|loss[ _]?mask"
+
+_NORM: Final = r"(?i)grad[ _-]?norm|gnorm|params?[ _-]?norm|weight[ _-]?norm"
+
+
+def is_measurement(name: pl.Expr) -> pl.Expr:
+    """Say whether a metric measures the machine and not the training."""
+    return name.cast(pl.String).str.contains(_MEASUREMENT)
+
+
+def is_loss(name: pl.Expr) -> pl.Expr:
+    """Say whether a metric is a loss; the loss scale is none."""
+    text = name.cast(pl.String)
+    return text.str.contains(_LOSS) & ~text.str.contains(_NO_LOSS)
+
+
+def is_norm(name: pl.Expr) -> pl.Expr:
+    """Say whether a metric is a norm of gradients or parameters."""
+    return name.cast(pl.String).str.contains(_NORM)
+
+
+def choose_names(metrics: pl.DataFrame, holds: Callable[[pl.Expr], pl.Expr]) -> list[str]:
+    """List the names for which one of the above holds, in the order of their first row."""
+    names = metrics.select(pl.col("name").cast(pl.String).unique(maintain_order=True))
+    return names.filter(holds(pl.col("name")))["name"].to_list()

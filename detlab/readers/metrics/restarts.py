@@ -1,0 +1,109 @@
+"""From records in the order of a log to segments between restarts, without the copies of other ranks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from detlab.readers.metrics.names import is_measurement
+
+_JITTER_INTERVALS: Final = 2
+"""How many log intervals a rank may print behind another, where several ranks print every step."""
+
+_SHOWN: Final = 5
+
+
+def split_at_restarts(metrics: pl.DataFrame, starts: pl.Series) -> pl.DataFrame:
+    """Count the segments of one log.
+
+    A segment begins where steps go back, and at the first record after a line that says that training
+    starts or a checkpoint was loaded. Where ranks print copies of every step, one that is late by two
+    intervals goes back nothing.
+
+    Parameters
+    ----------
+    metrics
+        Metrics of one file in the order of its lines.
+    starts
+        Numbers of the lines that announce a start, ascending.
+
+    Returns
+    -------
+    The metrics with their ``segment``, from 0.
+    """
+    if not len(metrics):
+        return metrics
+    lines, steps = metrics["line"].to_numpy(), metrics["step"].to_numpy()
+    heads = np.flatnonzero(np.diff(lines, prepend=-1) | np.diff(steps, prepend=-1))
+    begins = _going_back(steps[heads]) | _announced(lines[heads], starts.to_numpy())
+    segments = np.repeat(np.cumsum(begins), np.diff(heads, append=len(steps)))
+    return metrics.with_columns(segment=pl.Series(segments, dtype=pl.UInt16))
+
+
+def _going_back(steps: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Say which records begin a segment because an earlier record had a later step."""
+    gaps = np.diff(steps)
+    ascending = gaps[gaps > 0]
+    copies = bool((gaps == 0).any()) and len(ascending) > 0
+    allowed = _JITTER_INTERVALS * int(np.median(ascending)) if copies else 0
+    begins = np.zeros(len(steps), bool)
+    start = 0
+    while start < len(steps):
+        behind = np.maximum.accumulate(steps[start:]) - steps[start:] > allowed
+        if not behind.any():
+            break
+        start += int(behind.argmax())
+        begins[start] = True
+    return begins
+
+
+def _announced(lines: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Say which records are the first after an announced start, with a record before it."""
+    begins = np.zeros(len(lines), bool)
+    at = np.searchsorted(lines, starts)
+    begins[at[(at > 0) & (at < len(lines))]] = True
+    return begins
+
+
+def without_copies(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Keep one of the equal records that several ranks printed.
+
+    Parameters
+    ----------
+    metrics
+        Metrics of a whole run, with their segments.
+
+    Returns
+    -------
+    metrics
+        One row per segment, step, rank and name: the first.
+    conflicts
+        One sentence for each step whose metric was printed with two values in one segment; timings and
+        other measurements of the machine may differ.
+    """
+    key = ["segment", "step", "rank", "name"]
+    kept = metrics.unique(key, keep="first", maintain_order=True)
+    if len(kept) == len(metrics):
+        return metrics, ()
+    numbers = metrics.filter(pl.col("value").is_not_null() & ~is_measurement(pl.col("name")))
+    places = pl.col("line").drop_nulls()
+    clashing = (
+        numbers.group_by(key, maintain_order=True)
+        .agg(pl.col("value").unique(maintain_order=True), pl.col("source").first(), lines=places)
+        .filter(pl.col("value").list.len() > 1)
+        .sort("segment", "step", maintain_order=True)
+    )
+    told = tuple(_conflict(row) for row in clashing.head(_SHOWN).iter_rows(named=True))
+    more = len(clashing) - _SHOWN
+    return kept, (*told, f"and {more} more numbers that were printed with two values") if more > 0 else told
+
+
+def _conflict(row: dict[str, object]) -> str:
+    values, lines = row["value"], row["lines"]
+    assert isinstance(values, list)
+    assert isinstance(lines, list)
+    where = f", lines {lines[0]} and {lines[-1]}" if lines else ""
+    return f"{row['source']}{where}: {row['name']} of step {row['step']} is both {values[0]} and {values[1]}"
