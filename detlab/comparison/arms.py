@@ -12,6 +12,7 @@ import polars as pl
 
 from detlab.comparison.facts import environment_of
 from detlab.comparison.many import ManyComparison, compare_many
+from detlab.comparison.strength import ANECDOTE
 from detlab.errors import NotComparable
 from detlab.run import Run
 
@@ -68,7 +69,7 @@ def arm_pairs(runs: ManyComparison | Runs, arms: Arms) -> pl.DataFrame:
     for one, other in _arm_pairs(arms):
         pairs = _pairs(many, arms, one, other)
         num_agree = sum(verdict == "match" for *_, verdict, _ in pairs)
-        note = "one pair is an anecdote" if len(pairs) == 1 else ""
+        note = ANECDOTE if len(pairs) == 1 else ""
         rows += [(one, other, *pair, num_agree, len(pairs), note) for pair in pairs]
     return pl.DataFrame(rows, PAIR_COLUMNS, orient="row")
 
@@ -151,5 +152,5 @@ def _gate(pairs: Sequence[tuple[str, str, str, int | None]], remark: str = "") -
         return "fail", num_agree, len(pairs), f"runs differ from step {min(steps)} on{remark}"
     if num_agree < len(pairs):
         return "incomplete", num_agree, len(pairs), "nothing differs, but not all could be compared"
-    why = "one pair is an anecdote" if len(pairs) == 1 else f"{len(pairs)} pairs agree"
+    why = ANECDOTE if len(pairs) == 1 else f"{len(pairs)} pairs agree"
     return "pass", num_agree, len(pairs), why + remark

@@ -8,13 +8,16 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import reduce
+from itertools import combinations
 from typing import Final
 
 import numpy as np
 
+from detlab.comparison.findings import Finding
 from detlab.comparison.pairwise import compare
 from detlab.comparison.result import Comparison
-from detlab.errors import NotComparable
+from detlab.comparison.strength import Pair
+from detlab.errors import NotComparable, TraceError
 from detlab.run import Run
 from detlab.schema import Coordinate, Evidence
 
@@ -104,7 +107,7 @@ class Partition:
 
     def __init__(self, runs: Sequence[Run], labels: Sequence[str], executor: Executor | None) -> None:
         self._runs, self._labels, self._executor = runs, labels, executor
-        self._compared: dict[tuple[int, int], frozenset[int]] = {}
+        self._compared: dict[Pair, tuple[frozenset[int], tuple[Finding, ...]]] = {}
         self.problems: Problems = []
 
     def steps(self) -> dict[int, Classes]:
@@ -145,13 +148,35 @@ class Partition:
 
     def _differ(self, a: int, b: int) -> frozenset[int]:
         """Give the steps at which two runs differ when every call of theirs is judged."""
-        pair = min(a, b), max(a, b)
+        return self._compare((min(a, b), max(a, b)))[0]
+
+    def _compare(self, pair: Pair) -> tuple[frozenset[int], tuple[Finding, ...]]:
+        """Compare two runs in full, once; keep the steps at which they differ, and the findings."""
         if pair not in self._compared:
             cmp = compare(self._runs[pair[0]], self._runs[pair[1]], executor=self._executor)
-            self._compared[pair] = _divergent_steps(cmp)
+            self._compared[pair] = _divergent_steps(cmp), cmp.roots
             damaged = [(where, what) for where, what in cmp.problems if where.startswith("rank ")]
             self.problems += damaged
         return self._compared[pair]
+
+    def findings(self) -> dict[Pair, tuple[Finding, ...]]:
+        """Give the findings of every pair of runs whose traces can be compared.
+
+        Runs of which all segment digests are equal have none, and are not compared again.
+        """
+        digests = [tuple(_signature(run, step) for step in run.steps) for run in self._runs]
+        proven = [any(_evidence(run, step)[1] for step in run.steps) for run in self._runs]
+        found = {}
+        for a, b in combinations(range(len(self._runs)), 2):
+            if not (proven[a] and proven[b]):
+                continue
+            try:
+                found[a, b] = () if digests[a] == digests[b] else self._compare((a, b))[1]
+            except NotComparable:  # such as two runs without a common step: the others may have one
+                continue
+            except TraceError as error:
+                self.problems.append((f"{self._labels[a]} and {self._labels[b]}", error.finding))
+        return found
 
 
 def _cut_at(run: Run) -> int | None:

@@ -23,6 +23,8 @@ from detlab.comparison.classes import (
     refuse_unlike,
 )
 from detlab.comparison.facts import ENVIRONMENT_KINDS, Fact, associate, counts_frame, facts_frame, run_facts
+from detlab.comparison.findings import Finding
+from detlab.comparison.strength import Pair, seen_in_pairs
 from detlab.errors import NotComparable
 from detlab.readers import as_run
 from detlab.run import Run
@@ -57,6 +59,8 @@ class ManyComparison:
         The least evidence of any output that was compared; NONE when there are metrics alone.
     problems
         (where, what) for each thing that is missing, damaged or left out.
+    pair_findings
+        The findings of every pair of runs whose traces could be compared, by the positions of the runs.
     """
 
     runs: tuple[Run, ...]
@@ -65,6 +69,7 @@ class ManyComparison:
     metric_classes: Mapping[tuple[int, str], Classes]
     evidence: Evidence
     problems: tuple[tuple[str, str], ...]
+    pair_findings: Mapping[Pair, tuple[Finding, ...]]
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
@@ -136,6 +141,21 @@ class ManyComparison:
             for label, number in zip(self.labels, classes, strict=True)
         ]
         return pl.DataFrame(rows, METRIC_COLUMNS)
+
+    @cached_property
+    def findings(self) -> pl.DataFrame:
+        """Where differences between the traces begin, and in how many pairs of runs each was seen.
+
+        Returns
+        -------
+        One row per class, op, phase and kind of place, what most pairs show first: ``class``, ``op``,
+        ``scopes``, ``phase``, ``ranks`` (with it as origin in some pair), ``first_step`` (the first in any
+        pair), ``num_pairs`` (in which it was seen), ``of_pairs`` (whose traces could be compared, those
+        that match among them), ``runs_in_all`` (runs that are in every pair with it), ``note`` (what the
+        number is worth). Pairs that share a run are not independent: one odd run among four is in three
+        of six pairs.
+        """
+        return seen_in_pairs(self.pair_findings, self.labels)
 
     @cached_property
     def found_facts(self) -> tuple[Fact, ...]:
@@ -259,12 +279,14 @@ def compare_many(
     partition = Partition(kept, labels, executor)
     steps, metrics = partition.steps(), partition_metrics(loaded)
     _refuse_unrelated(labels, [*steps.values(), *metrics.values()])
+    findings = partition.findings()
     problems += [
         (label, what) for run, label in zip(loaded, labels, strict=True) for what in run.problems
     ] + partition.problems
     return ManyComparison(
-        tuple(loaded), tuple(labels), steps, metrics, least_evidence(kept), tuple(dict.fromkeys(problems))
-    )
+        tuple(loaded), tuple(labels), steps, metrics, least_evidence(kept), tuple(dict.fromkeys(problems)),
+        findings,
+    )  # fmt: skip
 
 
 def _refuse_unrelated(labels: Sequence[str], places: Sequence[Classes]) -> None:

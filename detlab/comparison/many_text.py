@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _MAX_CLASSES = 8
 _MAX_FACTS = 5
+_MAX_FINDINGS = 5
 _MAX_PROBLEMS = 5
 
 CONCLUSIONS: Final = {
@@ -30,7 +31,7 @@ CONCLUSIONS: Final = {
 def summary(many: ManyComparison) -> str:
     """Write the comparison on one screen."""
     lines = [headline(many), conclusion_line(many), ""]
-    lines += [*_split_lines(many), *_fact_lines(many), _coverage_line(many)]
+    lines += [*_split_lines(many), *_finding_lines(many), *_fact_lines(many), _coverage_line(many)]
     lines += [f"problem: {where}: {what}" for where, what in many.problems[:_MAX_PROBLEMS]]
     if len(many.problems) > _MAX_PROBLEMS:
         lines.append(f"… and {len(many.problems) - _MAX_PROBLEMS} more problems: see .problems")
@@ -73,6 +74,22 @@ def _split_lines(many: ManyComparison) -> list[str]:
     ]
     parts = ["the trace"] * by_trace + metrics
     return [f"first split: step {step}, in {shorten(', '.join(parts), 70, placeholder=' …')}"]
+
+
+def _finding_lines(many: ManyComparison) -> list[str]:
+    rows = many.findings.to_dicts()
+    lines = []
+    for row in rows[:_MAX_FINDINGS]:
+        places = [scope or "no module" for scope in row["scopes"]]
+        more = f" and {len(places) - 1} more scopes" if len(places) > 1 else ""
+        note = f" ({row['note']})" if row["note"] else ""
+        lines.append(
+            f"{row['class']}: {row['op']} in {places[0]}{more}, {row['phase']}, from step "
+            f"{row['first_step']}: in {row['num_pairs']} of {row['of_pairs']} pairs{note}"
+        )
+    if len(rows) > _MAX_FINDINGS:
+        lines.append(f"… and {len(rows) - _MAX_FINDINGS} more findings: see .findings")
+    return lines
 
 
 def _fact_lines(many: ManyComparison) -> list[str]:

@@ -14,6 +14,7 @@ from detlab.comparison import arm_gates, arm_pairs
 from detlab.comparison.facts import associate
 from detlab.errors import NotComparable
 from detlab.schema import Flag
+from detlab.store import Selection, select_steps
 from detlab.testing import Call, make_run
 
 METRICS = {"step": pl.Int64, "rank": pl.Int64, "name": pl.String, "value": pl.Float64}
@@ -221,6 +222,82 @@ def test_real_runs_fall_into_the_classes_that_their_recipes_say():
 
 
 ARMS = {"broken": ["b1", "b2"], "fixed": ["f1", "f2"]}
+
+
+FINDING = ("kernel", "aten.mm.default", ["lin"], "forward", [0])
+
+
+def seen(*runs):
+    """What each finding is, in how many pairs it was seen, and what is said of that."""
+    rows = compare_many(list(runs)).findings.rows(named=True)
+    told = (
+        "class",
+        "op",
+        "scopes",
+        "phase",
+        "ranks",
+        "first_step",
+        "num_pairs",
+        "of_pairs",
+        "runs_in_all",
+        "note",
+    )
+    assert all(tuple(row) == told for row in rows)
+    return [(tuple(row[name] for name in told[:5]), *(row[name] for name in told[5:])) for row in rows]
+
+
+def mixed(label, *words):
+    """A run of three calls on one step, in two layers and a head."""
+    scopes = ("layers.0.mlp", "layers.1.mlp", "head")
+    ops = ("aten.mm.default", "aten.mm.default", "aten.bmm.default")
+    calls = [
+        Call(op, scope, [f"x {scope}"], [word]) for op, scope, word in zip(ops, scopes, words, strict=True)
+    ]
+    return make_run({0: calls}, label=label)
+
+
+def test_a_finding_is_seen_in_every_pair_with_the_odd_run_and_says_so():
+    odd = seen(run("A", "yy"), run("B", "yy"), run("C", "yZ"), run("D", "yy"))
+    assert odd == [(FINDING, 2, 3, 6, ["C"], "always with C")]
+
+
+def test_runs_that_all_differ_show_a_finding_in_every_pair_and_no_run_stands_out():
+    assert seen(run("A", "y"), run("B", "z"), run("C", "w")) == [(FINDING, 1, 3, 3, [], "")]
+
+
+def test_one_pair_of_runs_is_an_anecdote():
+    assert seen(run("A", "y"), run("B", "z")) == [(FINDING, 1, 1, 1, ["A", "B"], "one pair is an anecdote")]
+
+
+def test_a_finding_in_another_layer_of_another_pair_is_the_same_and_another_op_is_not():
+    runs = mixed("A", "a", "b", "c"), mixed("B", "A", "b", "c"), mixed("C", "a", "B", "C")
+    mlp, head = seen(*runs)
+    assert mlp == (
+        ("kernel", "aten.mm.default", ["layers.0.mlp", "layers.1.mlp"], "forward", [0]), 1, 3, 3, [], ""
+    )  # fmt: skip
+    assert head == (("kernel", "aten.bmm.default", ["head"], "forward", [0]), 1, 2, 3, ["C"], "always with C")
+
+
+def test_equal_runs_have_no_finding():
+    many = compare_many([run("A"), run("B"), run("C")])
+    assert many.findings.is_empty()
+    assert many.pair_findings == {(0, 1): (), (0, 2): (), (1, 2): ()}
+
+
+def test_runs_without_a_trace_or_a_common_step_are_in_no_pair_of_traces():
+    later = run("C", "yyZ")
+    only_last = replace(
+        later, ranks=tuple(select_steps(each, Selection.parse(3, "steps")) for each in later.ranks)
+    )
+    many = compare_many([with_metric(run("A", "yy"), 1.0), with_metric(run("B", "yZ"), 1.0),
+                         with_metric(only_last, 1.0), metric_run("D", 1.0)])  # fmt: skip
+    assert set(many.pair_findings) == {(0, 1)}
+    assert many.findings["of_pairs"].to_list() == [1]
+
+
+def test_the_text_says_in_how_many_pairs_a_finding_was_seen():
+    text = " ".join(repr(compare_many([run("A", "yy"), run("B", "yy"), run("C", "yZ")])).split())
+    assert "kernel: aten.mm.default in lin, forward, from step 2: in 2 of 3 pairs (always with C)" in text
 
 
 def test_pairs_within_and_between_arms_are_listed_apart():
