@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-COMMANDS: Final = ("compare", "replay", "report", "demo")
+COMMANDS: Final = ("compare", "replay", "report", "record-info", "demo")
 """The commands, each a module here with ``add_parser(subparsers)`` that sets ``run(args) -> exit code``."""
 
 
@@ -23,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
-        import_module(f"detlab.cli.{name}").add_parser(subparsers)
+        import_module(f"detlab.cli.{name.replace('-', '_')}").add_parser(subparsers)
     return parser
 
 

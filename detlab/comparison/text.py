@@ -115,7 +115,11 @@ def left_out_text(runs: Sequence[Run]) -> str:
     """Say what nobody looked at because it was not asked for; nothing where all was."""
     if all(run.subset.takes_all for run in runs):
         return ""
-    parts = [f"{what} {spans(numbers)}" for what, numbers in left_out(runs).items() if numbers]
+    parts = [
+        f"{what if len(numbers) > 1 else what.removesuffix('s')} {spans(numbers)}"
+        for what, numbers in left_out(runs).items()
+        if numbers
+    ]
     return f". Left out by request: {' and '.join(parts) or 'nothing'}"
 
 

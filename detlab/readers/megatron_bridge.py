@@ -46,10 +46,11 @@ _NARROW: Final = ("int", "uint", "bool", "float8", "float4")
 
 def matches(path: Path) -> bool:
     """Say whether this is a stream, or a folder of streams."""
-    return bool(_streams_in(path))
+    return bool(streams_in(path))
 
 
-def _streams_in(path: Path) -> list[Path]:
+def streams_in(path: Path) -> list[Path]:
+    """List the streams of a folder, or the one stream that is given."""
     found = path.iterdir() if path.is_dir() else [path]
     return sorted(each for each in found if each.name.endswith((".fp", ".fp.gz")) and each.is_file())
 
@@ -64,7 +65,7 @@ def load(path: Path, label: str, subset: Subset) -> Run:
     TraceError
         No stream has a header, or the headers contradict each other.
     """
-    layout = read_layout(_streams_in(path), path)
+    layout = read_layout(streams_in(path), path)
     numbers, left_out = subset.choose_ranks([stream.rank for stream in layout.streams], path)
     readers = [_StreamReader(each, layout, subset) for each in layout.streams if each.rank in numbers]
     ranks = tuple(map(_StreamReader.read, readers))

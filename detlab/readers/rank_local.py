@@ -61,7 +61,7 @@ def load(path: Path, label: str, subset: Subset) -> Run:
     TraceError
         A file has a name that is no rank's, two files are of one rank, or no record can be used.
     """
-    files = _files_in(path)
+    files = files_in(path)
     chosen, left_out = subset.choose_ranks(list(files), path)
     readers = [_RankReader(rank, files[rank], subset) for rank in chosen]
     problems = [reader.read() for reader in readers]
@@ -83,7 +83,7 @@ def load(path: Path, label: str, subset: Subset) -> Run:
     )
 
 
-def _files_in(path: Path) -> dict[int, Path]:
+def files_in(path: Path) -> dict[int, Path]:
     """Give the file of each rank; refuse names that leave it open which rank a file is of."""
     if path.is_file():
         return {_rank_of_file(path): path}

@@ -88,7 +88,7 @@ def test_a_rank_that_does_not_differ_matches_alone_and_says_what_was_left_out(pa
         "MATCH: nothing differs between a and b in the ranks and steps that were asked for."
     )
     assert "compared 2 of 8 ranks, steps 1-2, 200 calls" in text
-    assert "Left out by request: ranks 2-7 and steps 0" in text
+    assert "Left out by request: ranks 2-7 and step 0" in text
 
 
 def test_a_later_step_asked_for_alone_has_the_verdicts_that_it_has_in_the_whole(tmp_path):
