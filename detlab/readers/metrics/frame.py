@@ -38,6 +38,10 @@ _OPTIONAL: Final = ("rank", "unit", "note", "segment", "source", "line")
 """Columns that a reader may leave out; `segment` is then 0 and the others null."""
 
 
+_LEAST_POWER: Final = -300
+_POWERS: Final = pl.Series([float(f"1e{power}") for power in range(_LEAST_POWER, 1 - _LEAST_POWER)])
+
+
 def printed_metrics(fields: pl.DataFrame, *, significant: int | None = None) -> pl.DataFrame:
     """Make metrics of printed numbers: their bits are unknown, their resolution is that of the text.
 
@@ -53,13 +57,19 @@ def printed_metrics(fields: pl.DataFrame, *, significant: int | None = None) -> 
     -------
     The columns of `METRIC_SCHEMA`.
     """
-    text = pl.col("text").str.replace_all(",", "", literal=True)
-    read = fields.with_columns(value=text.cast(pl.Float64, strict=False)).filter(
-        pl.col("value").is_not_null()
-    )
-    resolution = _significant(significant) if significant else _resolution()
-    exact = resolution.is_null() & pl.col("value").is_finite()
-    return _complete(read.with_columns(resolution=resolution, width=pl.when(exact).then(64).otherwise(0)))
+    read = _with_values(fields).filter(pl.col("value").is_not_null())
+    resolved = read.with_columns(resolution=_significant(significant) if significant else _resolution())
+    exact = pl.col("resolution").is_null() & pl.col("value").is_finite()
+    return _complete(resolved.with_columns(width=pl.when(exact).then(64).otherwise(0)))
+
+
+def _with_values(fields: pl.DataFrame) -> pl.DataFrame:
+    """Add the value of each text; the few with commas between thousands are read a second time."""
+    read = fields.with_columns(value=pl.col("text").cast(pl.Float64, strict=False))
+    if not read["value"].has_nulls():
+        return read
+    plain = pl.col("text").str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)
+    return read.with_columns(pl.col("value").fill_null(plain))
 
 
 def exact_metrics(rows: pl.DataFrame, *, width: int = 64) -> pl.DataFrame:
@@ -138,10 +148,15 @@ def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _resolution() -> pl.Expr:
     """Give one unit of the last printed digit; null for an integer, NaN and infinity."""
-    decimals = pl.col("text").str.extract(r"\.([0-9]*)").str.len_bytes().cast(pl.Int32)
-    exponent = pl.col("text").str.extract(r"[eE]([-+]?[0-9]+)").cast(pl.Int32)
+    text = pl.col("text")  # looked through for single characters: three times as fast as an expression
+    point = text.str.find(".", literal=True).cast(pl.Int32)
+    mark = pl.coalesce(text.str.find(letter, literal=True) for letter in "Ee").cast(pl.Int32)
+    exponent = text.str.slice(mark + 1).cast(pl.Float64, strict=False).cast(pl.Int32, strict=False)
+    decimals = pl.coalesce(mark, text.str.len_bytes()) - point - 1
     power = exponent.fill_null(0) - decimals.fill_null(0)
-    return pl.when(decimals.is_not_null() | exponent.is_not_null()).then(_ten_to(power))
+    return pl.when((point.is_not_null() | mark.is_not_null()) & pl.col("value").is_finite()).then(
+        _ten_to(power)
+    )
 
 
 def _significant(digits: int) -> pl.Expr:
@@ -153,4 +168,4 @@ def _significant(digits: int) -> pl.Expr:
 
 def _ten_to(power: pl.Expr) -> pl.Expr:
     """Give a power of ten as the nearest float, which repeated multiplication would miss."""
-    return pl.concat_str(pl.lit("1e"), power).cast(pl.Float64)
+    return pl.lit(_POWERS).gather(power.clip(_LEAST_POWER, -_LEAST_POWER) - _LEAST_POWER)

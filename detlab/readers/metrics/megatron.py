@@ -71,8 +71,8 @@ def conclude(metrics: pl.DataFrame) -> pl.DataFrame:
     was skipped, which is how fp16 training starts.
     """
     heads = metrics.filter((pl.col("line") != pl.col("line").shift()).fill_null(True))
-    losses = metrics.filter(is_loss(pl.col("name")))["name"].value_counts(sort=True)
-    loss = str(losses["name"][0]) if len(losses) else "lm loss"
+    counts = metrics["name"].value_counts(sort=True).filter(is_loss(pl.col("name")))
+    loss = str(counts["name"][0]) if len(counts) else "lm loss"
     rows = [_conclusions(metrics, heads, loss, _why_no_loss())]
     if metrics.select((pl.col("name") == GRAD_NORM).any()).item():
         rows.append(_conclusions(metrics, heads, GRAD_NORM, _why_no_norm()))
