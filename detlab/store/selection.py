@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Final
 
 from detlab.errors import DetlabError, InputError
@@ -53,7 +54,7 @@ class Selection:
         """
         if given is None:
             return cls()
-        if isinstance(given, int):
+        if isinstance(given, int | Integral):  # numpy's integers too
             given = str(given)
         text = given if isinstance(given, str) else ",".join(map(str, given))
         return cls(text, tuple(_read_range(part, text, what, error) for part in text.split(",")))

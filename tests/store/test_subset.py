@@ -77,7 +77,15 @@ def test_segments_of_a_step_that_is_left_out_are_not_read(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(
     ("given", "numbers"),
-    [("0,2-3", [0, 2, 3]), (2, [2]), ([3, 1], [1, 3]), (range(1, 3), [1, 2]), (None, [0, 1, 2, 3])],
+    [
+        ("0,2-3", [0, 2, 3]),
+        (2, [2]),
+        ([3, 1], [1, 3]),
+        (range(1, 3), [1, 2]),
+        (np.int64(3), [3]),
+        (np.array([0, 3]), [0, 3]),
+        (None, [0, 1, 2, 3]),
+    ],
 )
 def test_a_run_is_loaded_with_what_a_recorder_accepts_and_with_numbers(tmp_path, given, numbers):
     folder = save_run(make_run({rank: calls() for rank in range(4)}), tmp_path / "run")
