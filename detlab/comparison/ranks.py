@@ -168,13 +168,22 @@ class RankComparison:
         return chosen
 
     def _edges(self, first_step: int, last_step: int, *, in_b: bool) -> NDArray[np.int64]:
-        """Give the positions of the first and last row of each segment of some steps, in one run."""
-        trace = self.b if in_b else self.a
+        """Give the first and last position of some steps in each block that holds any of them, in one run.
+
+        Every block is asked: where the runs order calls otherwise, the last row of a segment can stand
+        before another row of it.
+        """
+        trace, firsts = (self.b, self.blocks["b"]) if in_b else (self.a, self.blocks["a"])
         steps = trace.index["step"]
         records = np.flatnonzero((steps >= first_step) & (steps <= last_step))
-        rows = np.concatenate([trace.starts[records], trace.starts[records + 1] - 1])
-        positions = self.positions_of(rows, in_b=in_b)
-        return positions[positions >= 0]  # a file can end before the other one's
+        starts, stops = trace.starts[records], trace.starts[records + 1]
+        lasts = firsts + self.blocks["num_rows"]
+        begins, ends = np.searchsorted(stops, firsts, side="right"), np.searchsorted(starts, lasts) - 1
+        holds = np.flatnonzero((firsts >= 0) & (begins <= ends))
+        offsets = self.starts[holds] - firsts[holds]
+        low = np.maximum(firsts[holds], starts[begins[holds]])
+        high = np.minimum(lasts[holds], stops[ends[holds]]) - 1
+        return np.concatenate([low + offsets, high + offsets])
 
     def has_op(self, positions: NDArray[np.intp], holds: Callable[[str], bool]) -> NDArray[np.bool_]:
         """Say for which positions something holds of the op; the question is asked once for each callee."""

@@ -189,3 +189,10 @@ def test_a_key_that_only_one_run_has_stands_where_it_ran():
     data = Call("aten.arange.default", "", [], ["ids"], phase=Phase.DATA)
     frame = sites(compare(make_run({0: chain(3)}), make_run({0: [data, *chain(3)]})))
     assert frame["verdict"].to_list() == ["only_b", "match", "match", "match"]
+
+
+def test_a_call_of_one_run_in_the_middle_of_a_reorder_is_found():
+    first, second, extra = (Call("aten.mm.default", scope, ["x"], [f"y of {scope}"]) for scope in "abc")
+    one, other = make_run({0: [first, second]}), make_run({0: [second, extra, first]})
+    for cmp in (compare(one, other), compare(other, one)):
+        assert [(each.finding_class, each.scopes) for each in cmp.roots] == [("structure", ("c",))]
