@@ -20,7 +20,8 @@ from detlab.comparison.ranks import RankComparison, read_rows
 from detlab.comparison.tensors import differing, tensors_of
 from detlab.comparison.verdicts import INPUTS_DIFFER, INPUTS_EQUAL, ONE_SIDED
 from detlab.ops import Dependence, dependence, lists_a_tensor_per_member
-from detlab.schema import Kind, Side, Verdict
+from detlab.schema import Callee, Kind, Meta, Side, Verdict
+from detlab.store import RankTrace
 
 Key = tuple[int, ...]
 Judged = dict[int, dict[int, "Judgement"]]
@@ -48,15 +49,20 @@ class Judgement:
 
 @dataclass
 class _Stream:
-    """The communication of one rank in one step: rows of run a by communicator, in order of launch."""
+    """The communication of one rank in one step: positions by communicator, in order of launch in one run."""
 
-    rows: dict[Key, list[int]] = field(default_factory=dict)
+    positions: dict[Key, list[int]] = field(default_factory=dict)
     place: dict[int, tuple[Key, int]] = field(default_factory=dict)
 
-    def add(self, key: Key, row: int) -> None:
-        rows = self.rows.setdefault(key, [])
-        self.place[row] = key, len(rows)
-        rows.append(row)
+    def add(self, key: Key, position: int) -> None:
+        positions = self.positions.setdefault(key, [])
+        self.place[position] = key, len(positions)
+        positions.append(position)
+
+    def at(self, key: Key, order: int) -> int | None:
+        """Give the position at a place in the order on a communicator; None where it is shorter."""
+        found = self.positions.get(key, [])
+        return found[order] if order < len(found) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,9 @@ class Collective:
     ----------
     rank, position
         Where it is.
-    row
-        Its row in run a.
-    step, op, key, order
-        Its step and op, the communicator, and its place in the order on that communicator.
+    step, op, key, orders
+        Its step and op, the communicator, and its place in the order of run a and of run b on that
+        communicator.
     members
         Members as global ranks in group order; empty when not known.
     root
@@ -79,11 +84,10 @@ class Collective:
 
     rank: RankComparison
     position: int
-    row: int
     step: int
     op: str
     key: Key
-    order: int
+    orders: tuple[int, ...]
     members: tuple[int, ...]
     root: int | None
 
@@ -105,7 +109,7 @@ class GroupJudge:
     def __init__(self, ranks: Sequence[RankComparison]) -> None:
         self.ranks = tuple(ranks)
         self._by_rank = {rank.rank: rank for rank in ranks}
-        self._streams: dict[tuple[int, int], _Stream] = {}
+        self._streams: dict[tuple[int, int], tuple[_Stream, _Stream]] = {}
 
     def judge(self, rank: RankComparison, position: int) -> Judgement | None:
         """Judge one call; None where the verdict that it has alone stands."""
@@ -116,16 +120,14 @@ class GroupJudge:
 
     def call(self, rank: RankComparison, position: int) -> Collective:
         """Describe the communicating call at a position."""
-        row = rank.rows_at(position)[0]
-        event = read_rows(rank.a, np.array([row]), ("step", "callee", "meta"))
-        names, step = rank.a.names, int(event["step"][0])
-        callee = names.callees[int(event["callee"][0])]
-        attributes = dict(names.metas[int(event["meta"][0])].attributes)
-        key, order = self._stream(rank, step).place[row]
+        trace, step, callee, meta = _described(rank, position)
+        attributes = dict(meta.attributes)
+        places = [stream.place[position] for stream in self._streams_of(rank, step)]
+        (key, _), orders = places[0], tuple(order for _, order in places)
         root = attributes.get("root", attributes.get("src"))
-        members = tuple(rank.a.header.groups.get(callee.group, ()))
+        members = tuple(trace.header.groups.get(callee.group, ()))
         return Collective(
-            rank, position, row, step, callee.op, key, order, members, None if root is None else int(root)
+            rank, position, step, callee.op, key, orders, members, None if root is None else int(root)
         )
 
     def states(self, call: Collective, members: Sequence[int]) -> States:
@@ -133,17 +135,17 @@ class GroupJudge:
         return {member: self._state(call, member) for member in members}
 
     def _state(self, call: Collective, member: int) -> Verdict | None:
-        row = self.row_on(call, member)
-        if row is None:
-            return None
-        rank = self._by_rank[member]
-        return Verdict(int(rank.verdicts[rank.positions_of(np.array([row]))[0]]))
+        position = self.position_on(call, member)
+        return None if position is None else Verdict(int(self._by_rank[member].verdicts[position]))
 
-    def row_on(self, call: Collective, member: int) -> int | None:
-        """Give the row in run a of the same call on another member; None where it is not there."""
+    def position_on(self, call: Collective, member: int) -> int | None:
+        """Give the position of the same call on another member; None where it is not there."""
         rank = self._by_rank.get(member)
-        rows = self._stream(rank, call.step).rows.get(call.key, []) if rank is not None else []
-        return rows[call.order] if call.order < len(rows) else None
+        if rank is None:
+            return None
+        streams = self._streams_of(rank, call.step)
+        found = {stream.at(call.key, order) for stream, order in zip(streams, call.orders, strict=True)}
+        return found.pop() if len(found) == 1 else None  # the order of both runs names one call, or none
 
     def differing(self, call: Collective, member: int, side: Side) -> set[int] | None:
         """Give the members, by their place in the group, whose parts of a member's tensors differ.
@@ -152,10 +154,12 @@ class GroupJudge:
         -------
         None when unknown: the call is not there, or its tensors were not recorded part by part.
         """
-        row, rank = self.row_on(call, member), self._by_rank.get(member)
-        if row is None or rank is None or not call.members or not _is_in_parts(rank, row, call, side):
+        position, rank = self.position_on(call, member), self._by_rank.get(member)
+        if position is None or rank is None or not call.members:
             return None
-        tensors = tensors_of(rank, rank.positions_of(np.array([row])))
+        if rank.verdicts[position] in ONE_SIDED or not _is_in_parts(rank, position, call, side):
+            return None
+        tensors = tensors_of(rank, np.array([position]))
         tensors = tensors[tensors["side"] == side]
         if not len(tensors) or len(tensors) % len(call.members):
             return None
@@ -165,10 +169,9 @@ class GroupJudge:
         """Say whether members hold the same result of a collective, in run a and in run b."""
         results: tuple[set[int], set[int]] = set(), set()
         for member in members:
-            row, rank = self.row_on(call, member), self._by_rank[member]
-            assert row is not None
-            row_b = rank.rows_at(int(rank.positions_of(np.array([row]))[0]))[1]
-            for seen, trace, at in zip(results, (rank.a, rank.b), (row, row_b), strict=True):
+            position, rank = self.position_on(call, member), self._by_rank[member]
+            assert position is not None
+            for seen, trace, at in zip(results, (rank.a, rank.b), rank.rows_at(position), strict=True):
                 seen.add(int(trace.columns(at, at + 1, ["out_digest"])["out_digest"][0]))
         return all(len(seen) == 1 for seen in results)
 
@@ -179,24 +182,27 @@ class GroupJudge:
         if call.dependence is Dependence.SOURCE and call.root is not None:
             sources = [call.root]
         states = self.states(call, [member for member in sources if member != rank.rank])
-        found = {}
-        for member in _members_with(states, INPUTS_DIFFER):
-            row = self.row_on(call, member)
-            assert row is not None
-            found[member] = int(self._by_rank[member].positions_of(np.array([row]))[0])
-        return found
+        givers = _members_with(states, INPUTS_DIFFER)
+        return {member: at for member in givers if (at := self.position_on(call, member)) is not None}
 
-    def _stream(self, rank: RankComparison, step: int) -> _Stream:
+    def _streams_of(self, rank: RankComparison, step: int) -> tuple[_Stream, _Stream]:
         found = self._streams.get((rank.rank, step))
         if found is None:
-            found = self._streams[rank.rank, step] = _read_stream(rank, step)
+            found = self._streams[rank.rank, step] = _read_streams(rank, step)
         return found
 
 
-def _is_in_parts(rank: RankComparison, row: int, call: Collective, side: Side) -> bool:
+def _described(rank: RankComparison, position: int) -> tuple[RankTrace, int, Callee, Meta]:
+    """Give the run that made a call, run a if both did, with the call's step, callee and meta there."""
+    trace = rank.a if rank.rows_at(position)[0] >= 0 else rank.b
+    event = rank.events(np.array([position]), ("step", "callee", "meta"))
+    step, callee, meta = (int(column[0]) for column in event.values())
+    return trace, step, trace.names.callees[callee], trace.names.metas[meta]
+
+
+def _is_in_parts(rank: RankComparison, position: int, call: Collective, side: Side) -> bool:
     """Say whether a collective has a tensor for each member: by what it takes, or as it was recorded."""
-    meta = rank.a.names.metas[int(rank.a.columns(row, row + 1, ["meta"])["meta"][0])]
-    recorded = dict(meta.attributes).get("parts", "")
+    recorded = dict(_described(rank, position)[-1].attributes).get("parts", "")
     return lists_a_tensor_per_member(call.op) or side.name.lower() in recorded.split(",")
 
 
@@ -345,26 +351,62 @@ def _open(states: States) -> Judgement:
     return Judgement(Verdict.UNKNOWN, "contributors", missing)
 
 
-def _read_stream(rank: RankComparison, step: int) -> _Stream:
-    trace, stream = rank.a, _Stream()
-    rows = _communication_rows(rank, step)
-    events = read_rows(trace, rows, ("seq", "callee", "meta"))
-    for at in np.argsort(events["seq"], kind="stable"):
-        callee = trace.names.callees[int(events["callee"][at])]
+def _read_streams(rank: RankComparison, step: int) -> tuple[_Stream, _Stream]:
+    """Give the communication of a step in the order of run a, and in that of run b."""
+    positions = _communication(rank, step)
+    in_a, in_b = _launch_orders(rank, positions)
+    stream = _read_stream(rank, positions[in_a])
+    return stream, stream if np.array_equal(in_a, in_b) else _read_stream(rank, positions[in_b])
+
+
+def _read_stream(rank: RankComparison, positions: NDArray[np.intp]) -> _Stream:
+    stream = _Stream()
+    events = rank.events(positions, ("callee", "meta"))
+    from_a = rank.rows(positions)[0] >= 0
+    columns = (events["callee"].tolist(), events["meta"].tolist(), from_a.tolist())
+    for position, number, meta, is_of_a in zip(positions.tolist(), *columns, strict=True):
+        trace = rank.a if is_of_a else rank.b
+        callee, attributes = trace.names.callees[number], dict(trace.names.metas[meta].attributes)
         members = trace.header.groups.get(callee.group, ())
-        attributes = dict(trace.names.metas[int(events["meta"][at])].attributes)
-        stream.add(_key(rank.rank, members, callee.op, attributes), int(rows[at]))
+        stream.add(_key(rank.rank, members, callee.op, attributes), position)
     return stream
 
 
-def _communication_rows(rank: RankComparison, step: int) -> NDArray[np.int64]:
+def _communication(rank: RankComparison, step: int) -> NDArray[np.intp]:
+    """Give the positions of the communicating calls of a step: those of run a and those of run b alone."""
     trace, starts = rank.a, rank.a.starts
     parts = [np.empty(0, np.int64)]
     for record in np.flatnonzero(trace.index["step"] == step):
         first, stop = int(starts[record]), int(starts[record + 1])
         kinds = trace.columns(first, stop, ["kind"])["kind"]
         parts.append(first + np.flatnonzero(kinds == Kind.COLLECTIVE))
-    return np.concatenate(parts)
+    of_a = rank.positions_of(np.concatenate(parts))
+    of_b = rank.differing_in(step, step)
+    of_b = of_b[rank.verdicts[of_b] == Verdict.ONLY_B]
+    of_b = of_b[rank.events(of_b, ("kind",))["kind"] == Kind.COLLECTIVE]
+    return np.concatenate([of_a[of_a >= 0], of_b]).astype(np.intp)
+
+
+def _launch_orders(rank: RankComparison, positions: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Order calls by launch in run a, and in run b; a call of one run stands before the next of both.
+
+    It has its place in both orders, or every later call would be taken for the same as another of the other
+    members.
+    """
+    seqs, hashes = np.full((2, len(positions)), -1, np.int64), np.zeros(len(positions), np.uint64)
+    for trace, rows, seq in zip((rank.a, rank.b), rank.rows(positions), seqs, strict=True):
+        there = rows >= 0
+        events = read_rows(trace, rows[there], ("seq", "callee"))
+        seq[there], hashes[there] = events["seq"], trace.names.callee_hashes[events["callee"]]
+    in_both = (seqs >= 0).all(axis=0)
+    orders = []
+    for lead in seqs:
+        after = np.zeros(len(positions), np.int64)
+        after[in_both] = np.argsort(np.argsort(lead[in_both]))
+        for seq, other in (seqs, seqs[::-1]):
+            after[other < 0] = np.searchsorted(np.sort(seq[in_both]), seq[other < 0])
+        orders.append(np.lexsort((hashes, seqs.max(axis=0), in_both, after)))
+    return orders
 
 
 def _key(rank: int, members: Sequence[int], op: str, attributes: dict[str, str]) -> Key:

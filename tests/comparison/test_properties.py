@@ -14,9 +14,11 @@ from detlab.schema import Flag, Phase, Verdict
 from detlab.store import NameTables, memory_trace
 from detlab.testing import Call, make_rows, make_run, save_run
 from tests.comparison.stories import (
+    ALL_GATHER,
     ALL_REDUCE,
     INDEX_ADD,
     MM,
+    REDUCE_SCATTER,
     collective,
     item,
     mm,
@@ -104,6 +106,48 @@ def test_swapping_the_runs_swaps_the_sides_and_nothing_else(pair):
 
 def told(cmp):
     return sorted((finding.finding_class, finding.op, finding.ranks) for finding in cmp.roots)
+
+
+OPS = [ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, "c10d.broadcast_.default"]
+
+
+@st.composite
+def lacking(draw):
+    """Two runs of three ranks that communicate, where in each at most one rank lacks one call."""
+    ops = draw(st.lists(st.sampled_from(OPS), min_size=2, max_size=6))
+    words = st.sampled_from(["", "", "!"])
+    runs = []
+    for _ in "ab":
+        ends = [[(draw(words), draw(words)) for _ in ops] for _ in range(3)]
+        ranks = [
+            [
+                mm("x", "y"),
+                *(
+                    collective(op, f"g{n}{ends[rank][n][0]}", f"r{n}{ends[rank][n][1]}")
+                    for n, op in enumerate(ops)
+                ),
+            ]
+            for rank in range(3)
+        ]
+        gone = draw(st.integers(1, len(ops) + 1))
+        del draw(st.sampled_from(ranks))[gone : gone + 1]
+        runs.append(make_run(dict(enumerate(ranks)), groups={"dp": [0, 1, 2]}))
+    return runs
+
+
+@given(lacking())
+def test_swapping_the_runs_swaps_the_sides_where_ranks_lack_collectives(runs):
+    there, back = compare(*runs), compare(*reversed(runs))
+    swapped = {"only_a": "only_b", "only_b": "only_a"}
+    mirrored = {(rank, b, a, swapped.get(verdict, verdict)) for rank, a, b, verdict in calls_of(back)}
+    assert mirrored == calls_of(there)
+    assert told(there) == told(back)
+
+
+def calls_of(cmp):
+    """Every call of every rank: rank, place in run a and in run b, verdict."""
+    frames = [cmp.sites(step=1, rank=rank.rank) for rank in cmp.ranks]
+    return {row for each in frames for row in each.select("rank", "seq_a", "seq_b", "verdict").iter_rows()}
 
 
 @given(pairs(), st.sampled_from([1, 2, 3, 5]))

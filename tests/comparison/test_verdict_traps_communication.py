@@ -225,3 +225,42 @@ def test_seven_members_whose_segments_are_equal_are_present_and_not_missing(tmp_
     runs = [reduced("abcdefgh", sums, groups, labels) for sums in ("ssssssss", "ssssssXs")]
     saved = [load_run(save_run(run, tmp_path / run_sums)) for run, run_sums in zip(runs, "ab", strict=True)]
     expect(*saved, sites, ("rank", ALL_REDUCE, (6,)))
+
+
+# A member that lacks a call
+
+
+def two_sums(first, second, lacking, contaminated=""):
+    """Two sums of three members, of which rank 2 may lack the first: what rank 0 and what all receive."""
+
+    def calls(rank):
+        return [
+            collective(ALL_REDUCE, f"g{rank}", "s" + first * (rank == 0)),
+            mm("x", "y"),
+            collective(ALL_REDUCE, f"h{rank}" + contaminated * (rank == 2), "t" + second, scope="norm"),
+        ]
+
+    members = {rank: calls(rank) for rank in range(3)}
+    return make_run(members | {2: members[2][lacking:]}, groups={"dp": [0, 1, 2]})
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_a_sum_that_one_member_lacks_in_either_run_is_unknown_on_the_others(is_swapped):
+    runs = [two_sums("", "", lacking=0), two_sums("!", "", lacking=1)]
+    side = "only_b" if is_swapped else "only_a"
+    expect(
+        *(runs[::-1] if is_swapped else runs),
+        ["unknown match match", "match match match", f"{side} match match"],
+        ("unknown", ALL_REDUCE, (0,)), ("structure", ALL_REDUCE, (2,)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_the_calls_after_one_that_a_member_lacks_are_joined_as_before(is_swapped):
+    runs = [two_sums("", "", lacking=0), two_sums("", "!", lacking=1, contaminated="!")]
+    side = "only_b" if is_swapped else "only_a"
+    expect(
+        *(runs[::-1] if is_swapped else runs),
+        ["match match receiver", "match match receiver", f"{side} match receiver"],
+        ("structure", ALL_REDUCE, (2,)), ("upstream", ALL_REDUCE, (2,)),
+    )  # fmt: skip
