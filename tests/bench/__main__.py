@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-TABLES = ("starting", "comparing", "recorder")
+TABLES = ("starting", "reading", "comparing", "recorder")
 
 for name in sys.argv[1:] or TABLES:
     import_module(f"tests.bench.{name}").main()

@@ -9,6 +9,7 @@ import polars as pl
 from detlab.readers.metrics.console import FIELD_SCHEMA, Dialect, Memory
 from detlab.readers.metrics.frame import join_metrics, missing_metrics
 from detlab.readers.metrics.names import is_loss
+from detlab.readers.metrics.restarts import starts_record
 
 _RECORD: Final = r"(?:^|[^, ]) *iteration +\d+ */ *\d+ \|"
 """A comma before it is NeMo's."""
@@ -70,40 +71,41 @@ def conclude(metrics: pl.DataFrame) -> pl.DataFrame:
     when it is NaN: Megatron-LM, ``training_log``. Both vanish when every iteration since the last record
     was skipped, which is how fp16 training starts.
     """
-    heads = metrics.filter((pl.col("line") != pl.col("line").shift()).fill_null(True))
+    heads = metrics.select(*_RECORD_KEY, "source").filter(metrics.select(starts_record()).to_series())
     counts = metrics["name"].value_counts(sort=True).filter(is_loss(pl.col("name")))
     loss = str(counts["name"][0]) if len(counts) else "lm loss"
-    rows = [_conclusions(metrics, heads, loss, _why_no_loss())]
-    if metrics.select((pl.col("name") == GRAD_NORM).any()).item():
-        rows.append(_conclusions(metrics, heads, GRAD_NORM, _why_no_norm()))
-    missing = [missing_metrics(each) for each in rows if len(each)]
-    return join_metrics([metrics, *missing]) if missing else metrics
+    names = metrics["name"].unique().cast(pl.String).to_list()
+    missing = _conclusions(metrics, heads, loss, _why_no_loss(ends_with_counters=SKIPPED in names))
+    if GRAD_NORM in names:
+        missing += _conclusions(metrics, heads, GRAD_NORM, _why_no_norm())
+    return join_metrics([metrics, *missing]).sort("line", "step", maintain_order=True) if missing else metrics
 
 
 _RECORD_KEY: Final = ["line", "step"]
 
 
-def _conclusions(metrics: pl.DataFrame, heads: pl.DataFrame, name: str, why: pl.Expr) -> pl.DataFrame:
-    """Give state and note of one metric for each record that lacks it."""
-    place = [*_RECORD_KEY, "source"]
+def _conclusions(metrics: pl.DataFrame, heads: pl.DataFrame, name: str, why: pl.Expr) -> list[pl.DataFrame]:
+    """Give rows of one metric for the records that lack it, if there are any."""
     there = metrics.filter(pl.col("name") == name).select(_RECORD_KEY)
-    lacking = heads.select(place).join(there, on=_RECORD_KEY, how="anti", maintain_order="left")
+    lacking = heads.join(there, on=_RECORD_KEY, how="anti", maintain_order="left")
+    if lacking.is_empty():
+        return []
     for key, other in {"skipped": SKIPPED, "nans": NANS, "norm": GRAD_NORM}.items():
         values = metrics.filter(pl.col("name") == other).select(*_RECORD_KEY, pl.col("value").alias(key))
         values = values.unique(_RECORD_KEY, keep="first", maintain_order=True)
         lacking = lacking.join(values, on=_RECORD_KEY, how="left", maintain_order="left")
     told = lacking.with_columns(why.struct.rename_fields(["state", "note"]).alias("why")).unnest("why")
-    return told.select(*place, "state", "note", pl.lit(name).alias("name")).filter(pl.col("state") != "")
+    return [missing_metrics(told.select(*heads.columns, "state", "note", name=pl.lit(name)))]
 
 
 def _because(state: str, note: str) -> pl.Expr:
     return pl.struct(pl.lit(state), pl.lit(note).alias("note"))
 
 
-def _why_no_loss() -> pl.Expr:
+def _why_no_loss(*, ends_with_counters: bool) -> pl.Expr:
     norm = pl.col("norm")
     return (
-        pl.when(pl.col("skipped").is_null() & pl.col("nans").is_null())
+        pl.when(pl.lit(ends_with_counters) & pl.col("skipped").is_null() & pl.col("nans").is_null())
         .then(_because("absent", "the record is cut before its end"))
         .when(pl.col("nans") > 0)
         .then(_because("nan", "not printed; the record counts NaN iterations"))

@@ -16,6 +16,12 @@ _JITTER_INTERVALS: Final = 2
 _SHOWN: Final = 5
 
 
+def starts_record() -> pl.Expr:
+    """Say of each row whether it is the first of its record, in the order of a log."""
+    changes = [pl.col(name).ne_missing(pl.col(name).shift()) for name in ("step", "rank", "line")]
+    return pl.any_horizontal(*changes, pl.int_range(pl.len()) == 0)
+
+
 def split_at_restarts(metrics: pl.DataFrame, starts: pl.Series) -> pl.DataFrame:
     """Count the segments of one log.
 
@@ -36,11 +42,11 @@ def split_at_restarts(metrics: pl.DataFrame, starts: pl.Series) -> pl.DataFrame:
     """
     if not len(metrics):
         return metrics
-    lines, steps = metrics["line"].to_numpy(), metrics["step"].to_numpy()
-    heads = np.flatnonzero(np.diff(lines, prepend=-1) | np.diff(steps, prepend=-1))
-    begins = _going_back(steps[heads]) | _announced(lines[heads], starts.to_numpy())
-    segments = np.repeat(np.cumsum(begins), np.diff(heads, append=len(steps)))
-    return metrics.with_columns(segment=pl.Series(segments, dtype=pl.UInt16))
+    begin = metrics.select(starts_record()).to_series().to_numpy()
+    heads = metrics.select("line", "step").filter(begin)
+    lines, steps = heads["line"].to_numpy(), heads["step"].to_numpy()
+    segments = np.cumsum(_going_back(steps) | _announced(lines, starts.to_numpy()))
+    return metrics.with_columns(segment=pl.Series(segments[np.cumsum(begin) - 1], dtype=pl.UInt16))
 
 
 def _going_back(steps: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -85,9 +91,9 @@ def without_copies(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]
         other measurements of the machine may differ.
     """
     key = ["segment", "step", "rank", "name"]
-    kept = metrics.unique(key, keep="first", maintain_order=True)
-    if len(kept) == len(metrics):
+    if _all_differ(metrics):
         return metrics, ()
+    kept = metrics.unique(key, keep="first", maintain_order=True)
     numbers = metrics.filter(pl.col("value").is_not_null() & ~is_measurement(pl.col("name")))
     places = pl.col("line").drop_nulls()
     clashing = (
@@ -99,6 +105,17 @@ def without_copies(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]
     told = tuple(_conflict(row) for row in clashing.head(_SHOWN).iter_rows(named=True))
     more = len(clashing) - _SHOWN
     return kept, (*told, f"and {more} more numbers that were printed with two values") if more > 0 else told
+
+
+def _all_differ(metrics: pl.DataFrame) -> bool:
+    """Say whether no record and no number in one is there twice, by the heads of the records alone."""
+    begin = metrics.select(starts_record()).to_series()
+    heads = metrics.select("segment", "step", "rank").filter(begin)
+    if heads.n_unique() < len(heads):
+        return False
+    names = metrics["name"].to_physical().cast(pl.UInt64)
+    record = begin.cast(pl.UInt64).cum_sum()
+    return (record * (names.max() or 0) + record + names).n_unique() == len(metrics)
 
 
 def _conflict(row: dict[str, object]) -> str:
