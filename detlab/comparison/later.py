@@ -1,9 +1,9 @@
 """Roots after a rank's first divergent step: what cannot have come with the differences before it.
 
-By then parameters, activations and gradients carry differences, so a differing input says little. Three
+By then parameters, activations and gradients carry differences, so a differing input says little. Four
 things still do: calls of one run only where no number from Python differs that could have taken another
-branch, integer inputs such as token ids that no recorded call made, and a generator that no differing
-random op has drawn from.
+branch, numbers from Python that no differing host read can have given, integer inputs such as token ids
+that no recorded call made, and a generator that no differing random op has drawn from.
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ def later_roots(rank: RankComparison, first_step: int) -> dict[int, str]:
     takes, gives = (_of_metas(rank, side) for side in ("inputs", "outputs"))
     before = _Step.of(rank, rank.differing_in(first_step, first_step), takes, gives)
     has_read, has_drawn = bool(before.reads.any()), bool(before.draws.any())
+    known = set() if has_read else set(_other_numbers(rank, before).values())
     for step in steps[steps > first_step].tolist():
         differs = rank.differing_in(step, step)
         here = _Step.of(rank, differs[rank.is_counted(differs)], takes, gives)
         if not has_read:
             found |= dict.fromkeys(_one_sided(rank, here), "one_side")
+            numbers = _other_numbers(rank, here)
+            found |= {position: "scalar" for position, callee in numbers.items() if callee not in known}
+            known |= set(numbers.values())
         found |= _entering(rank, here, before, has_drawn)
         has_read, has_drawn = has_read or bool(here.reads.any()), has_drawn or bool(here.draws.any())
         before = here
@@ -48,7 +52,7 @@ def later_roots(rank: RankComparison, first_step: int) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The differing calls of one step, and which of them take or give integers, read or draw."""
+    """The differing calls of one step: which take or give integers, are given numbers, read or draw."""
 
     positions: NDArray[np.intp]
     metas: NDArray[np.uint32]
@@ -56,6 +60,7 @@ class _Step:
     gives: NDArray[np.bool_]
     reads: NDArray[np.bool_]
     draws: NDArray[np.bool_]
+    numbers: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -67,7 +72,10 @@ class _Step:
         draws = (facts["flags"] & np.uint16(Flag.SEEDED)) != 0
         metas, outer = facts["meta"], np.isin(facts["phase"], (Phase.DATA, Phase.FORWARD))
         reads = paired & (facts["kind"] == Kind.HOST_READ)
-        return cls(positions, metas, outer & np.isin(metas, takes), np.isin(metas, gives), reads, draws)
+        numbers = (facts["flags"] & np.uint16(Flag.HOST_SCALAR)) != 0
+        return cls(
+            positions, metas, outer & np.isin(metas, takes), np.isin(metas, gives), reads, draws, numbers
+        )
 
     def meta_at(self, position: int) -> int:
         """Give the id of the meta of one of the calls."""
@@ -79,6 +87,19 @@ def _one_sided(rank: RankComparison, here: _Step) -> Iterator[int]:
     reads = here.positions[here.reads]
     if len(chosen) and not (reads < chosen[0]).any():
         yield from chosen.tolist()
+
+
+def _other_numbers(rank: RankComparison, here: _Step) -> dict[int, int]:
+    """Find calls that get other numbers from Python before any differing host read: position and callee.
+
+    Only calls flagged for their numbers are looked at, so that most details are never read.
+    """
+    given = here.positions[here.numbers & np.isin(rank.verdicts[here.positions], INPUTS_DIFFER)]
+    reads = here.positions[here.reads]
+    given = given[given < reads[0]] if len(reads) else given
+    changes = differing(tensors_of(rank, given), Side.SCALARS)
+    chosen = np.unique(changes["position"][changes["index"] == 0]).astype(np.intp)  # 1: what a call gives
+    return dict(zip(chosen.tolist(), rank.events(chosen, ("callee",))["callee"].tolist(), strict=True))
 
 
 def _entering(rank: RankComparison, here: _Step, before: _Step, has_drawn: bool) -> dict[int, str]:
