@@ -5,50 +5,54 @@ One file and one line here for each format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import polars as pl
 
 from detlab.errors import InputError, TraceError
-from detlab.readers.metrics.assemble import FileContent, assemble, in_natural_order
+from detlab.readers.metrics.assemble import FileContent, assemble, in_natural_order, in_order_of_time
 from detlab.readers.metrics.console import Dialect, detect, read_console
+from detlab.readers.metrics.deepspeed import DEEPSPEED
+from detlab.readers.metrics.fairseq import FAIRSEQ
+from detlab.readers.metrics.files import FileFormat
 from detlab.readers.metrics.frame import METRIC_SCHEMA
+from detlab.readers.metrics.golden import GOLDEN
+from detlab.readers.metrics.hf_trainer import HF_TRAINER
 from detlab.readers.metrics.lines import Progress
 from detlab.readers.metrics.log import MESSAGE_SCHEMA, Log
+from detlab.readers.metrics.maxtext import MAXTEXT
 from detlab.readers.metrics.megatron import MEGATRON
+from detlab.readers.metrics.nemo import NEMO
+from detlab.readers.metrics.per_rank import PER_RANK
 from detlab.readers.metrics.restarts import split_at_restarts
+from detlab.readers.metrics.step_value import STEP_VALUE
+from detlab.readers.metrics.torchtitan import TORCHTITAN
+from detlab.readers.metrics.trainer_state import TRAINER_STATE
 from detlab.run import Run
 from detlab.store import Manifest, Subset, empty_selection
 
 __all__ = ["CONSOLES", "FILES", "METRIC_SCHEMA", "FileFormat", "Log", "NoRecords", "load"]
 
 
-class FileFormat(NamedTuple):
-    """A format of which a whole file is numbers.
-
-    Attributes
-    ----------
-    name
-        What the format is called for people.
-    recognise
-        Takes a file and its first bytes to what shows that it is of this format; "" when it is not.
-    read
-        Takes a file to its metrics.
-    """
-
-    name: str
-    recognise: Callable[[Path, bytes], str]
-    read: Callable[[Path], pl.DataFrame]
-
-
 CONSOLES: Final[dict[str, Dialect]] = {
     "megatron": MEGATRON,
+    "nemo": NEMO,
+    "torchtitan": TORCHTITAN,
+    "hf-trainer": HF_TRAINER,
+    "deepspeed": DEEPSPEED,
+    "maxtext": MAXTEXT,
+    "fairseq": FAIRSEQ,
+    "per-rank": PER_RANK,
 }
 """Dialects of console logs by the word that chooses them; the earlier one where a log fits two equally."""
 
-FILES: Final[dict[str, FileFormat]] = {}
+FILES: Final[dict[str, FileFormat]] = {
+    "golden": GOLDEN,
+    "trainer-state": TRAINER_STATE,
+    "step-value": STEP_VALUE,
+}
 """Formats of whole files by the word that chooses them, in the order in which they are tried."""
 
 _HEAD_BYTES: Final = 1 << 16
@@ -86,10 +90,9 @@ def load(paths: Sequence[Path], label: str, subset: Subset, chosen: str = "") ->
         raise _no_records(problems)
     name = label or paths[0].stem
     kept = _kept(metrics, subset)
-    steps = metrics["step"].unique()
-    left_out = tuple(sorted(set(steps) - set(kept["step"].unique())))
+    left_out = _left_out(metrics, kept)
     if kept.is_empty():
-        raise empty_selection(paths[0], "steps", subset.steps, sorted(steps))
+        raise empty_selection(paths[0], "steps", subset.steps, left_out)
     return Run(
         label=name,
         source=", ".join(map(str, paths)),
@@ -146,15 +149,20 @@ def _read_all(files: Sequence[Path], chosen: str) -> tuple[list[FileContent], li
             if len(files) == 1:
                 raise
             problems.append(error.finding)
-    return contents, problems
+    contents = in_order_of_time(contents)
+    return contents, [*problems, *(problem for each in contents for problem in each.problems)]
 
 
 def _read(file: Path, chosen: str, progress: Progress | None = None) -> FileContent:
     word, why = _recognise(file, chosen) or ("", "no record")
     if word in FILES:
         known = FILES[word]
-        metrics = known.read(file).with_columns(source=pl.lit(file.name, pl.Categorical))
-        return FileContent(file.name, known.name, why, metrics, pl.DataFrame(schema=MESSAGE_SCHEMA))
+        read = known.read(file)
+        metrics = read.metrics.sort("segment", "step", maintain_order=True)
+        metrics = metrics.with_columns(source=pl.lit(file.name, pl.Categorical))
+        why = f"{why}; {read.note}" if read.note else why
+        nothing_said = pl.DataFrame(schema=MESSAGE_SCHEMA)
+        return FileContent(file.name, known.name, why, metrics, nothing_said, read.problems, read.started)
     dialect = CONSOLES.get(word)
     metrics, messages = read_console(file, dialect, progress)
     starts = messages.filter(pl.col("kind").cast(pl.String).is_in(_STARTS))["line"]
@@ -169,6 +177,14 @@ def _kept(metrics: pl.DataFrame, subset: Subset) -> pl.DataFrame:
         if wanted:
             metrics = metrics.filter(pl.col(name).is_null() | pl.any_horizontal(wanted))
     return metrics
+
+
+def _left_out(metrics: pl.DataFrame, kept: pl.DataFrame) -> tuple[int, ...]:
+    """List the steps of which nothing was kept."""
+    if len(kept) == len(metrics):
+        return ()
+    steps, left = (frame.select(pl.col("step").unique()) for frame in (metrics, kept))
+    return tuple(steps.join(left, on="step", how="anti")["step"].sort())
 
 
 class NoRecords(TraceError):  # noqa: N818 - reads as the finding it is

@@ -11,7 +11,7 @@ import polars as pl
 from detlab.readers.metrics.frame import join_metrics
 from detlab.readers.metrics.log import FILE_SCHEMA, MESSAGE_SCHEMA, SEGMENT_SCHEMA, Log
 from detlab.readers.metrics.names import is_measurement
-from detlab.readers.metrics.restarts import without_copies
+from detlab.readers.metrics.restarts import starts_record, without_copies
 
 
 class FileContent(NamedTuple):
@@ -25,6 +25,10 @@ class FileContent(NamedTuple):
         Its metrics, with segments from 0.
     messages
         Its messages.
+    problems
+        What is missing or damaged in it.
+    started
+        When it was begun, in seconds since 1970; None when it does not say.
     """
 
     source: str
@@ -32,6 +36,16 @@ class FileContent(NamedTuple):
     why: str
     metrics: pl.DataFrame
     messages: pl.DataFrame
+    problems: tuple[str, ...] = ()
+    started: float | None = None
+
+
+def in_order_of_time(files: Sequence[FileContent]) -> list[FileContent]:
+    """Put the files that say when they were begun in that order; the others stay where they are."""
+    known = iter(
+        sorted((file for file in files if file.started is not None), key=lambda each: each.started or 0)
+    )
+    return [file if file.started is None else next(known) for file in files]
 
 
 def in_natural_order(name: str) -> tuple[tuple[int, str], ...]:
@@ -123,7 +137,7 @@ def _files(files: Sequence[FileContent], notes: Sequence[str]) -> pl.DataFrame:
         {
             "source": file.source,
             "format": file.format,
-            "num_records": file.metrics.select("line", "step", "rank").n_unique() if len(file.metrics) else 0,
+            "num_records": int(file.metrics.select(starts_record().sum()).item()),
             "why": note,
         }
         for file, note in zip(files, notes, strict=True)

@@ -55,7 +55,7 @@ def native_width(texts: pl.Series) -> int | None:
     return 64 if exact else 0
 
 
-def written_metrics(fields: pl.DataFrame, *, undecided: int = 0) -> pl.DataFrame:
+def written_metrics(fields: pl.DataFrame) -> pl.DataFrame:
     """Make metrics of numbers in a file whose writer may or may not have rounded them.
 
     Parameters
@@ -63,19 +63,32 @@ def written_metrics(fields: pl.DataFrame, *, undecided: int = 0) -> pl.DataFrame
     fields
         ``step``, ``name``, ``text`` (the number as written) and any of the optional columns of the frame.
         A row whose text is no number is left out.
-    undecided
-        What the numbers of a metric are for which `native_width` gives None: 64, or 0 for printed.
 
     Returns
     -------
     The columns of `METRIC_SCHEMA`, in the order of the rows: for each metric exact numbers where
     `native_width` finds that they are, else printed ones. NaN and infinity are printed ones.
     """
-    widths: dict[str, int] = {}
-    for (name,), rows in fields.group_by("name", maintain_order=True):
-        width = native_width(rows["text"])
-        widths[str(name)] = undecided if width is None else width
-    return metrics_of_width(fields, widths)
+    return metrics_of_width(fields, native_widths(fields))
+
+
+def native_widths(fields: pl.DataFrame) -> dict[str, int]:
+    """Give the width of each metric of a file by its name: 32, 64, or 0 for rounded or too few to tell.
+
+    Whole numbers are as exact as the other metrics of the file if none of these is rounded.
+
+    Parameters
+    ----------
+    fields
+        As `written_metrics` takes it.
+    """
+    found: dict[str, int | None] = {
+        str(name): native_width(rows["text"])
+        for (name,), rows in fields.group_by("name", maintain_order=True)
+    }
+    shown = [width for width in found.values() if width is not None]
+    others = max(shown) if shown and min(shown) > 0 else 0
+    return {name: others if width is None else width for name, width in found.items()}
 
 
 def metrics_of_width(fields: pl.DataFrame, widths: dict[str, int]) -> pl.DataFrame:
@@ -101,8 +114,36 @@ def metrics_of_width(fields: pl.DataFrame, widths: dict[str, int]) -> pl.DataFra
     by_width = {width: read.filter(pl.col("width") == width) for width in (0, 32, 64)}
     narrow = by_width[32].with_columns(value=_number(pl.Float32).cast(pl.Float64))
     order = np.argsort(pl.concat([rows["at"] for rows in by_width.values()]).to_numpy(), kind="stable")
-    parts = [printed_metrics(by_width[0]), exact_metrics(narrow, width=32), exact_metrics(by_width[64])]
+    parts = [_rounded(by_width[0]), exact_metrics(narrow, width=32), exact_metrics(by_width[64])]
     return join_metrics(parts)[order]
+
+
+def _rounded(rows: pl.DataFrame) -> pl.DataFrame:
+    """Make printed metrics whose resolution is that of the metric, since a writer may drop trailing zeros.
+
+    It is the last of as many decimals, or of as many significant digits, as any number of the metric has:
+    whichever is coarser over all of them. Of whole numbers without a decimal point, each is exact.
+    """
+    value, text = pl.col("value"), pl.col("text").str.to_lowercase()
+    numbers = rows.select(
+        "name",
+        "value",
+        decimals=_decimals(text).max().over("name"),
+        digits=_digits(text).max().over("name"),
+        rounded=value.is_finite() & ~_is_whole(text).all().over("name"),
+    )
+    size = pl.when(value != 0).then(value.abs().log10().floor()).cast(pl.Int64, strict=False)
+    by_digits = size - pl.col("digits") + 1
+    by_decimals = pl.when(value != 0).then(-pl.col("decimals"))
+    coarser = (by_decimals.sum() >= by_digits.sum()).over("name")
+    power = pl.when(coarser).then(-pl.col("decimals")).otherwise(by_digits).fill_null(-pl.col("decimals"))
+    known = numbers.select("rounded", unit=pl.concat_str(pl.lit("1e"), power).cast(pl.Float64))
+    metrics = printed_metrics(rows)
+    return metrics.with_columns(
+        width=pl.when(known["rounded"]).then(pl.lit(0, pl.UInt8)).otherwise("width"),
+        bits=pl.when(~known["rounded"]).then("bits"),
+        resolution=pl.when(known["rounded"]).then(known["unit"]).otherwise("resolution"),
+    )
 
 
 def _number(kind: Any) -> pl.Expr:
@@ -122,8 +163,6 @@ def _taken_apart(texts: pl.Series) -> pl.DataFrame:
     )
     frame = frame.filter(pl.col("value").is_finite() & (pl.col("value") != 0))
     text = pl.col("text").str.to_lowercase()
-    fraction = text.str.extract(r"\.([0-9]*)").str.len_bytes().cast(pl.Int64).fill_null(0)
-    exponent = text.str.extract(r"e([-+]?[0-9]+)").cast(pl.Int64).fill_null(0)
     padded = text.str.contains(r"\.[0-9]*0(e|$)") & ~text.str.contains(r"\.0(e|$)")
     shortest = [
         (_significant(text) == _significant(pl.col(column).cast(pl.String).str.to_lowercase())) & ~padded
@@ -132,11 +171,25 @@ def _taken_apart(texts: pl.Series) -> pl.DataFrame:
     return frame.select(
         "value",
         pl.col("narrow").cast(pl.Float64),
-        decimals=fraction - exponent,
-        digits=_mantissa(text).str.strip_chars_start("0").str.len_bytes().cast(pl.Int64),
+        decimals=_decimals(text),
+        digits=_digits(text),
         shortest32=shortest[0],
         shortest64=shortest[1],
     )
+
+
+def _decimals(text: pl.Expr) -> pl.Expr:
+    fraction = text.str.extract(r"\.([0-9]*)").str.len_bytes().cast(pl.Int64).fill_null(0)
+    return fraction - text.str.extract(r"e([-+]?[0-9]+)").cast(pl.Int64).fill_null(0)
+
+
+def _digits(text: pl.Expr) -> pl.Expr:
+    """Count significant digits, with trailing zeros."""
+    return _mantissa(text).str.strip_chars_start("0").str.len_bytes().cast(pl.Int64)
+
+
+def _is_whole(text: pl.Expr) -> pl.Expr:
+    return ~text.str.contains(r"[.e]|nan|inf")
 
 
 def _mantissa(text: pl.Expr) -> pl.Expr:

@@ -116,3 +116,26 @@ def test_metrics_of_one_file_keep_their_order_and_have_each_its_own_width() -> N
     assert rows["name"].cast(pl.String).to_list() == ["loss", "norm", "rate"] * 2
     assert rows["width"].to_list() == [0, 32, 64] * 2
     assert rows["resolution"].to_list() == [1e-4, None, None] * 2
+
+
+def resolutions(texts: list[str]) -> list[float | None]:
+    fields = pl.DataFrame({"step": range(len(texts)), "name": "loss", "text": texts})
+    return written_metrics(fields)["resolution"].to_list()
+
+
+def test_trailing_zeros_that_were_dropped_belong_to_the_precision() -> None:
+    assert resolutions(["2.1234", "2.5", "0.0", "3", "nan"]) == [1e-4, 1e-4, 1e-4, 1e-4, None]
+
+
+def test_a_fixed_number_of_digits_is_another_precision_at_another_size() -> None:
+    assert resolutions(["1234.5", "0.00012345", "1.2"]) == [1e-1, 1e-8, 1e-4]
+
+
+def test_whole_numbers_without_a_point_are_exact() -> None:
+    assert resolutions(["12", "1000"]) == [None, None]
+
+
+@given(seeds, sizes, st.integers(1, 7))
+def test_numbers_rounded_to_decimals_have_that_resolution(seed: int, size: float, places: int) -> None:
+    texts = [repr(round(float(value), places)) for value in [*curve(seed, size), size + 10.0**-places]]
+    assert set(resolutions(texts)) == {float(f"1e-{places}")}
