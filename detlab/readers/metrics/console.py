@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from detlab.readers.metrics.frame import join_metrics, printed_metrics
-from detlab.readers.metrics.lines import Progress, line_frames
+from detlab.readers.metrics.frame import exact_metrics, join_metrics, printed_metrics
+from detlab.readers.metrics.lines import line_frames
 from detlab.readers.metrics.log import MESSAGE_SCHEMA
 from detlab.readers.metrics.messages import MARKERS, find_messages
+from detlab.readers.progress import Progress
 
 Memory = dict[str, Any]
 """What a dialect keeps from one chunk of a file to the next."""
@@ -24,7 +25,16 @@ FIELD_SCHEMA: Final[dict[str, Any]] = {
     "text": pl.String,
     "unit": pl.Categorical,
 }
-"""What a dialect makes of lines: one row per number, in the order of the file."""
+"""What a dialect makes of lines: one row per number, in the order of the file; it may add a ``note``."""
+
+NUMBER: Final = r"(?:[-+]?(?:\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)\b))"
+"""Regular expression of a number as programs print it."""
+
+WORD_START: Final = r"(?:^|\W)"
+"""Regular expression of what may stand before a record: any prefix that does not end in a word."""
+
+_CUT: Final = r"[-+.,\deE]+$"
+"""What may be the first half of a number."""
 
 
 def as_they_are(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -45,11 +55,13 @@ class Dialect(NamedTuple):
         Regular expression that a line with a record matches, and no other line.
     parse
         Takes the lines with a marker (``line``, ``text``, ``whole``) and the memory of the file to a frame
-        of the `FIELD_SCHEMA`. A number that the end of the file may have cut is left out.
+        of the `FIELD_SCHEMA`. A number that the end of the file may have cut was taken off before.
     conclude
         Takes all metrics of the file to the same with what follows from numbers that are not there.
-    significant
-        Number of significant digits, for a format that drops trailing zeros.
+    numbers
+        Takes what `parse` gave to metrics, for a program that rounds in another way than its digits show.
+    besides
+        Regular expression that a line matches which looks like a record and is none; "": there are none.
     """
 
     name: str
@@ -57,7 +69,8 @@ class Dialect(NamedTuple):
     record: str
     parse: Callable[[pl.DataFrame, Memory], pl.DataFrame]
     conclude: Callable[[pl.DataFrame], pl.DataFrame] = as_they_are
-    significant: int | None = None
+    numbers: Callable[[pl.DataFrame], pl.DataFrame] = printed_metrics
+    besides: str = ""
 
 
 class Detected(NamedTuple):
@@ -70,6 +83,8 @@ class Detected(NamedTuple):
 def detect(path: Path, dialects: Sequence[Dialect]) -> Detected | None:
     """Find the dialect with the most records in the first part of a file that has any.
 
+    Records with a loss count before all others, which may be what a library says between them.
+
     Raises
     ------
     TraceError
@@ -77,7 +92,8 @@ def detect(path: Path, dialects: Sequence[Dialect]) -> Detected | None:
     """
     for lines in line_frames(path):
         hits = {dialect.name: _records(lines, dialect) for dialect in dialects}
-        order = sorted(dialects, key=lambda each: -len(hits[each.name]))
+        losses = {name: int(found["text"].str.contains("loss").sum()) for name, found in hits.items()}
+        order = sorted(dialects, key=lambda each: (-losses[each.name], -len(hits[each.name])))
         best = hits[order[0].name]
         if len(best):
             others = [f"{len(hits[each.name])} of {each.name}" for each in order[1:] if len(hits[each.name])]
@@ -88,7 +104,73 @@ def detect(path: Path, dialects: Sequence[Dialect]) -> Detected | None:
 
 def _records(lines: pl.DataFrame, dialect: Dialect) -> pl.DataFrame:
     marked = lines.filter(pl.col("text").str.contains_any(list(dialect.markers)))
-    return marked.filter(pl.col("text").str.contains(dialect.record))
+    return find_records(marked, dialect.record, dialect.besides)
+
+
+def find_records(lines: pl.DataFrame, record: str, besides: str = "") -> pl.DataFrame:
+    """Keep the lines with a record; one on which several were printed becomes a row for each."""
+    found = lines.filter(pl.col("text").str.contains(record))
+    if len(found) and found.select((pl.col("text").str.count_matches(record) > 1).any()).item():
+        marked = pl.col("text").str.replace_all(record, "\n${0}")
+        found = found.with_columns(marked.str.split("\n")).explode("text")
+        found = found.filter(pl.col("text").str.contains(record))
+    return found.filter(~pl.col("text").str.contains(besides)) if besides else found
+
+
+def take_apart(records: pl.DataFrame, head: str, field: str) -> pl.DataFrame:
+    """Make a row of each field of records.
+
+    Parameters
+    ----------
+    records
+        ``line``, ``text`` and, where it is known, ``rank``.
+    head
+        Regular expression with the groups ``step`` and ``fields``.
+    field
+        Regular expression of one field in ``fields``, with the groups ``name``, ``text`` and
+        perhaps ``unit``.
+
+    Returns
+    -------
+    The columns of `FIELD_SCHEMA`.
+    """
+    fields = (
+        records.with_columns(pl.col("text").str.extract_groups(head))
+        .unnest("text")
+        .with_columns(pl.col("step").cast(pl.Int64, strict=False), pl.col("fields").str.extract_all(field))
+        .explode("fields")
+        .with_columns(pl.col("fields").str.extract_groups(field))
+        .unnest("fields")
+        .drop_nulls(["step", "name"])
+    )
+    return as_fields(fields)
+
+
+def as_fields(rows: pl.DataFrame) -> pl.DataFrame:
+    """Give rows the columns of `FIELD_SCHEMA`, null where they have none."""
+    lacking = [pl.lit(None).alias(name) for name in FIELD_SCHEMA if name not in rows.columns]
+    return rows.with_columns(lacking).select(pl.col(name).cast(kind) for name, kind in FIELD_SCHEMA.items())
+
+
+def exact_where(metrics: pl.DataFrame, known: pl.Expr | pl.Series, width: int = 64) -> pl.DataFrame:
+    """Say of some printed metrics that their text gives every bit of a number of this width."""
+    exact = exact_metrics(metrics, width=width)
+    finite = pl.col("value").is_finite()
+    return metrics.with_columns(
+        pl.when(finite & known).then(exact[name]).otherwise(pl.col(name)).alias(name)
+        for name in ("width", "bits", "resolution")
+    )
+
+
+def rounded_where(metrics: pl.DataFrame, rounded: pl.Expr | pl.Series, unit: pl.Expr | float) -> pl.DataFrame:
+    """Say of some printed metrics that they were rounded to multiples of a unit before."""
+    which = pl.col("value").is_finite() & rounded
+    resolution = unit if isinstance(unit, pl.Expr) else pl.lit(unit)
+    return metrics.with_columns(
+        pl.when(which).then(resolution).otherwise("resolution").alias("resolution"),
+        pl.when(which).then(0).otherwise("width").cast(pl.UInt8).alias("width"),
+        pl.when(~which).then("bits").alias("bits"),
+    )
 
 
 class ConsoleLog(NamedTuple):
@@ -132,6 +214,14 @@ def _pieces(
         said = find_messages(lines.filter(pl.col("text").str.contains_any(MARKERS)))
         found = pl.DataFrame(schema=FIELD_SCHEMA)
         if dialect:
-            marked = lines.filter(pl.col("text").str.contains_any(list(dialect.markers)))
+            marked = _uncut(lines).filter(pl.col("text").str.contains_any(list(dialect.markers)))
             found = dialect.parse(marked, memory) if len(marked) else found
-        yield printed_metrics(found, significant=dialect.significant if dialect else None), said
+        yield dialect.numbers(found) if dialect else printed_metrics(found), said
+
+
+def _uncut(lines: pl.DataFrame) -> pl.DataFrame:
+    """Take off the number at the end of a last line that the end of the file may have cut there."""
+    if lines["whole"][-1]:
+        return lines
+    uncut = pl.when("whole").then("text").otherwise(pl.col("text").str.replace(_CUT, ""))
+    return lines.with_columns(uncut.alias("text"))
