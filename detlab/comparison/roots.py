@@ -70,10 +70,18 @@ def find_roots(
         steps = {step for each in (rank, *others) if (step := each.first_step()) is not None}
         reasons = later_roots(rank, min(steps)) if steps else {}
         for step in sorted(steps, reverse=True):
-            search = _Search(rank, follow(rank, step, step), judged.get(rank.rank, {}), judge)
+            lineage = follow(rank, step, step)
+            firsts = {p for each in (rank, *others) for p in _first_counted(each, lineage.positions)}
+            search = _Search(rank, lineage, judged.get(rank.rank, {}), judge, tuple(sorted(firsts)))
             reasons |= search.reasons()
         found += grouped(rank, reasons)
     return found or [each for rank in ranks for each in _first_of(rank)]
+
+
+def _first_counted(rank: RankComparison, positions: NDArray[np.intp]) -> list[int]:
+    """Give the first of some differing positions that is not set aside, if any."""
+    counted: list[int] = positions[rank.is_counted(positions)][:1].tolist()
+    return counted
 
 
 def _first_of(rank: RankComparison) -> list[Roots]:
@@ -84,20 +92,23 @@ def _first_of(rank: RankComparison) -> list[Roots]:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The search for roots on one rank."""
+    """The search for roots on one rank.
+
+    Attributes
+    ----------
+    firsts
+        Its first divergence; and what was the first before more was counted, which stays a root.
+    """
 
     rank: RankComparison
     lineage: Lineage
     of_group: Mapping[int, Judgement]
     judge: GroupJudge
+    firsts: tuple[int, ...]
 
     def reasons(self) -> dict[int, str]:
         """Give the reason of each root by its position."""
         return self._origins() | self._entries() | self._unknowns() | self._one_sided()
-
-    def _first(self) -> int:
-        here = self.lineage.positions
-        return int(here[self.rank.is_counted(here)][0])
 
     def _origins(self) -> dict[int, str]:
         origins = self.rank.counted(Verdict.ORIGIN)
@@ -135,10 +146,12 @@ class _Search:
         return "weak_random" if (flags & np.uint16(Flag.SEEDED)).any() else otherwise
 
     def _entries(self) -> dict[int, str]:
-        first = self._first()
-        entering = set(self.lineage.entries(first).tolist())
-        if self.rank.verdicts[first] in INPUTS_DIFFER and all(s < 0 for _, s, _ in self.lineage.of(first)):
-            entering.add(first)
+        entering: set[int] = set()
+        for first in self.firsts:
+            entering |= set(self.lineage.entries(first).tolist())
+            receives = self.rank.verdicts[first] in INPUTS_DIFFER
+            if receives and all(source < 0 for _, source, _ in self.lineage.of(first)):
+                entering.add(first)
         explained = {p for p, each in self.of_group.items() if each.verdict == Verdict.RECEIVER}
         entering -= explained | set(self.rank.counted(Verdict.ORIGIN).tolist())
         return self._by_kind(sorted(entering), self._entry_reason)
@@ -172,9 +185,9 @@ class _Search:
         here = self.lineage.positions
         unknown = here[self.rank.verdicts[here] == Verdict.UNKNOWN]
         evidence = self.rank.events(unknown, ("evidence",))["evidence"] >> 4
-        first = self._first()
-        found = self._by_kind(unknown[(evidence != 0) | (unknown == first)].tolist(), self._judged_reason)
-        return {p: reason for p, reason in found.items() if p == first or reason not in _SAYS_LITTLE}
+        is_first = np.isin(unknown, self.firsts)
+        found = self._by_kind(unknown[(evidence != 0) | is_first].tolist(), self._judged_reason)
+        return {p: reason for p, reason in found.items() if p in self.firsts or reason not in _SAYS_LITTLE}
 
     def _judged_reason(self, position: int) -> str:
         judged = self.of_group.get(position)

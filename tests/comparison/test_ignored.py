@@ -125,6 +125,14 @@ def test_a_counted_kind_hides_no_difference_that_enters_later():
     assert found(compare(*runs, count=["pointers"])) == [FOUND["pointers"], ("upstream", MM)]
 
 
+@pytest.mark.parametrize("flag", [Flag.OPEN_INPUTS, Flag.VIEW])
+def test_a_counted_kind_hides_no_unknown_of_its_step(flag):
+    rest = [Call(MM, "open", ["i"], [word], flags=flag) for word in "oO"]
+    runs = [make_run({0: [*PLANTED["pointers"][at], rest[at]]}) for at in (0, 1)]
+    assert found(compare(*runs)) == [("unknown", MM)]
+    assert found(compare(*runs, count=["pointers"])) == sorted([FOUND["pointers"], ("unknown", MM)])
+
+
 def test_what_is_set_aside_for_two_reasons_needs_both():
     both = replace(POINTERS, flags=Flag.POINTERS | Flag.COPY_IN_FLIGHT)
     runs = [make_run({0: [replace(both, outputs=[word])]}) for word in "pP"]
