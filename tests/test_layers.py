@@ -31,7 +31,7 @@ ALLOWED = {
     "cli": set(), "samples": set(),
     "testing": {"numpy", "polars", "xxhash"}, "__init__": set(), "__main__": set(),
 }  # fmt: skip
-INSIDE_FUNCTIONS = {"digest": {"torch"}, "captures": {"torch"}}
+INSIDE_FUNCTIONS = {"readers": {"tqdm"}, "digest": {"torch"}, "captures": {"torch"}}
 
 
 def part_of(path):

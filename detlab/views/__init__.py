@@ -3,8 +3,9 @@
 Nothing here loads plotly before a figure is asked for; the report never does.
 """
 
-from detlab.views.curves import curves, divergence_by_step
+from detlab.views.curves import curves
 from detlab.views.document import report
 from detlab.views.heatmap import heatmap
+from detlab.views.step_counts import divergence_by_step
 
 __all__ = ["curves", "divergence_by_step", "heatmap", "report"]

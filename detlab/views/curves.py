@@ -1,12 +1,14 @@
-"""Curves over steps as plotly figures: a metric of both runs, and the calls that diverge."""
+"""Curves over steps as plotly figures: a metric of two runs and how far they are apart, or of one run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, overload
 
 import polars as pl
 
 from detlab.comparison import Comparison
+from detlab.comparison.metrics.spikes import Excursion, find_spikes
 from detlab.errors import InputError
 from detlab.run import Run
 from detlab.schema import Verdict
@@ -14,13 +16,14 @@ from detlab.views.figures import style
 from detlab.views.palette import NEUTRAL, VERDICT_COLOURS, css
 from detlab.views.series import (
     describe,
-    divergence_counts,
     first_difference,
+    first_visible,
     metric_names,
     metric_pairs,
     shown_rank,
 )
 from detlab.views.text import label
+from detlab.views.thinning import thin
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -28,63 +31,147 @@ if TYPE_CHECKING:
 CURVE_A, CURVE_B = "#3b82c4", "#d9822b"
 """Both runs; readable on light and dark pages."""
 
+_MAX_DOTS: Final = 400
+_MAX_CIRCLES: Final = 30
+_SHOWN_SPIKES: Final = 20
+_SHOWN_RESTARTS: Final = 20
+
 
 @overload
 def curves(a: Comparison, b: str) -> go.Figure: ...
 @overload
+def curves(a: Run, b: str) -> go.Figure: ...
+@overload
 def curves(a: Run, b: Run, name: str) -> go.Figure: ...
 def curves(a: Comparison | Run, b: Run | str, name: str = "") -> go.Figure:
-    """Draw a metric of two runs over the steps, and beneath it how far they are apart.
+    """Draw a metric of two runs over the steps, and beneath it how far they are apart; or that of one run.
 
     Parameters
     ----------
     a, b, name
-        Two runs and the name of a metric; or a comparison and the name.
+        Two runs and the name of a metric; or a comparison and the name; or one run and the name.
 
     Returns
     -------
-    A figure that marks the first step whose *bits* differ. Steps that one run lacks are gaps, NaN and
+    A figure that marks the first step at which the numbers differ (by their bits, or as printed) and the
+    first at which the curves visibly do, shades spikes, and has a line where a run restarted. Beneath, the
+    distance on a log scale, and in units in the last place. Steps that one run lacks are gaps, NaN and
     infinity are crosses, and what differs in bits by nothing that a number shows (0.0 and -0.0) is circled.
+    Of a long run each pixel or so keeps its lowest and highest number, so that no spike is lost.
 
     Raises
     ------
     InputError
-        Neither run has such a metric.
+        No run has such a metric.
     """
-    run_a, run_b, name = (a.a, a.b, str(b)) if isinstance(a, Comparison) else (a, b, name)
-    assert isinstance(run_b, Run)
-    pairs = metric_pairs(run_a, run_b, name)
+    if isinstance(b, str):
+        name = b
+        run_a, run_b = (a.a, a.b) if isinstance(a, Comparison) else (a, None)
+    else:
+        assert isinstance(a, Run)
+        run_a, run_b = a, b
+    pairs = metric_pairs(run_a, run_b or run_a, name)
     if not len(pairs):
-        known = ", ".join(metric_names(run_a, run_b)) or "none was logged"
-        raise InputError(f"Neither run has a metric '{name}'.", f"choose one of: {known}")
-    return _figure(pairs, run_a, run_b, name)
+        known = ", ".join(metric_names(run_a, run_b or run_a)) or "none was logged"
+        who = "Neither run" if run_b else "The run"
+        raise InputError(f"{who} has {'a' if run_b else 'no'} metric '{name}'.", f"choose one of: {known}")
+    return _two_runs(pairs, run_a, run_b, name) if run_b else _one_run(pairs, run_a, name)
 
 
-def _figure(pairs: pl.DataFrame, a: Run, b: Run, name: str) -> go.Figure:
+def _one_run(pairs: pl.DataFrame, run: Run, name: str) -> go.Figure:
+    import plotly.graph_objects as go
+
+    shown = thin(shown_rank(pairs), ["a"])
+    fig = go.Figure([_line(shown, "a", run.label), *_crosses(shown.with_columns(b="a"))[:1]])
+    spikes = [each for each in find_spikes(run.metrics) if each.name == name]
+    _shade(fig, spikes, CURVE_A, "")
+    _mark_restarts(fig, run, "")
+    said = ", ".join(_spike_words(each) for each in spikes[:_SHOWN_SPIKES]) or "no spike"
+    style(fig, label(name), label(said), 340)
+    fig.update_yaxes(title=label(name))
+    fig.update_xaxes(title="step")
+    return fig
+
+
+def _spike_words(spike: Excursion) -> str:
+    end = "does not recover" if spike.recovery is None else f"recovers at {spike.recovery}"
+    return f"spike from step {spike.onset}, peak at {spike.peak}, {end}"
+
+
+def _two_runs(pairs: pl.DataFrame, a: Run, b: Run, name: str) -> go.Figure:
     from plotly.subplots import make_subplots
 
-    shown, first = shown_rank(pairs), first_difference(pairs)
-    fig = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.06)
+    rank = shown_rank(pairs)
+    first, visible = first_difference(rank), first_visible(rank)
+    shown = thin(rank, ["a", "b", "difference"])
+    fig = make_subplots(
+        rows=3, cols=1, shared_xaxes=True, row_heights=[0.54, 0.23, 0.23], vertical_spacing=0.05
+    )
     for trace in (_line(shown, "a", a.label), _line(shown, "b", b.label), _circles(shown), *_crosses(shown)):
         fig.add_trace(trace, row=1, col=1)
-    fig.add_trace(_difference(shown), row=2, col=1)
-    if first is not None:
-        fig.add_vline(first, line={"width": 2, "dash": "dot", "color": css(VERDICT_COLOURS[Verdict.ORIGIN])})
-    style(fig, label(name), label(describe(shown)), 460)
+    for row, (column, what) in enumerate((("difference", "|a - b|"), ("ulp", "ulp")), 2):
+        fig.add_trace(_distance(shown, column, what), row=row, col=1)
+        fig.update_yaxes(title=what, type="log", exponentformat="power", row=row, col=1)
+    for side, run, colour in (("a", a, CURVE_A), ("b", b, CURVE_B)):
+        _shade(fig, [each for each in find_spikes(run.metrics) if each.name == name], colour, side)
+        _mark_restarts(fig, run, side)
+    _mark_differences(fig, first, visible, bool(rank.filter("differs")["exact"].all()))
+    style(fig, label(name), label(describe(rank)), 560)
     fig.update_yaxes(title=label(name), row=1, col=1)
-    fig.update_yaxes(title="|a - b|", type="log", exponentformat="power", row=2, col=1)
-    fig.update_xaxes(title="step", row=2, col=1)
+    fig.update_xaxes(title="step", row=3, col=1)
     if not any(fig.data[-1].y):
-        fig.update_yaxes(showticklabels=False, showgrid=False, row=2, col=1)
-        fig.add_annotation(
-            text="no difference that a number shows",
-            xref="x2 domain",
-            x=0.5,
-            yref="y2 domain",
-            y=0.5,
-            showarrow=False,
-        )
+        _say_equal(fig)
     return fig
+
+
+def _say_equal(fig: go.Figure) -> None:
+    for number in (2, 3):
+        fig.update_yaxes(showticklabels=False, showgrid=False, row=number, col=1)
+    fig.add_annotation(
+        text="no difference that a number shows",
+        xref="x2 domain",
+        x=0.5,
+        yref="y2 domain",
+        y=0.5,
+        showarrow=False,
+    )
+
+
+def _mark_differences(fig: go.Figure, first: int | None, visible: int | None, exact: bool) -> None:
+    """Draw a line at the first difference, and one where it can be seen."""
+    what = "bits differ" if exact else "differs as printed"
+    if first is not None:
+        red = css(VERDICT_COLOURS[Verdict.ORIGIN])
+        fig.add_vline(first, line={"width": 2, "dash": "dot", "color": red})
+        _name_line(fig, first, f"{what} from step {first}", 1.0)
+    if visible is not None and visible != first:
+        fig.add_vline(visible, line={"width": 2, "dash": "dash", "color": NEUTRAL})
+        _name_line(fig, visible, f"visible from step {visible}", 1.09)
+
+
+def _mark_restarts(fig: go.Figure, run: Run, side: str) -> None:
+    """Draw a thin line where a run restarted."""
+    if run.log is None:
+        return
+    starts = run.log.segments["first_step"].to_list()[1 : 1 + _SHOWN_RESTARTS]
+    for step in starts:
+        fig.add_vline(step, line={"width": 1, "color": NEUTRAL}, opacity=0.6)
+        _name_line(fig, step, f"restart {side}".rstrip(), 0.5)
+
+
+def _name_line(fig: go.Figure, step: int, text: str, height: float) -> None:
+    """Write beside a line, at a height in the upper panel; above 1 it stands over the panel."""
+    place = {"x": step, "xref": "x", "y": height, "yref": "y domain"}
+    fig.add_annotation(text=text, showarrow=False, yanchor="bottom", xanchor="left", xshift=3, **place)
+
+
+def _shade(fig: go.Figure, spikes: Sequence[Excursion], colour: str, side: str) -> None:
+    """Shade each spike from its onset to its recovery."""
+    for spike in spikes[:_SHOWN_SPIKES]:
+        end = spike.last if spike.recovery is None else spike.recovery
+        fig.add_vrect(spike.onset, end, fillcolor=colour, opacity=0.15, line_width=0, layer="below")
+        text = f"spike {side}".rstrip() + (" (few points)" if spike.has_few_points else "")
+        _name_line(fig, end, text, 0.74 if side == "b" else 0.86)
 
 
 def _line(pairs: pl.DataFrame, side: str, name: str) -> go.Scatter:
@@ -94,7 +181,7 @@ def _line(pairs: pl.DataFrame, side: str, name: str) -> go.Scatter:
     return go.Scatter(
         x=pairs["step"].to_list(),
         y=[value if value is not None and value - value == 0 else None for value in pairs[side]],
-        mode="lines+markers",
+        mode="lines+markers" if len(pairs) <= _MAX_DOTS else "lines",
         connectgaps=False,
         line={"dash": dash, "color": colour, "width": 2},
         marker={"size": 5},
@@ -103,17 +190,20 @@ def _line(pairs: pl.DataFrame, side: str, name: str) -> go.Scatter:
 
 
 def _circles(pairs: pl.DataFrame) -> go.Scatter:
-    """Circle the values of b whose bits differ from those of a."""
+    """Circle the values of b that differ from those of a."""
     import plotly.graph_objects as go
 
-    odd = pairs.filter(pl.col("bits_differ") & pl.col("b").is_finite())
+    odd = pairs.filter(pl.col("differs") & pl.col("b").is_finite())
+    exact = bool(odd["exact"].all())
+    if len(odd) > _MAX_CIRCLES:  # the panels beneath show the others
+        odd = odd.filter((pl.col("difference") == 0) | (pl.int_range(pl.len()) == 0)).head(_MAX_DOTS)
     return go.Scatter(
         x=odd["step"].to_list(),
         y=odd["b"].to_list(),
         mode="markers",
         marker={"symbol": "circle-open", "size": 11, "color": css(VERDICT_COLOURS[Verdict.ORIGIN])},
-        name="bits differ",
-        hovertemplate="step %{x}: the bits differ<extra></extra>",
+        name="bits differ" if exact else "differs as printed",
+        hovertemplate="step %{x}: it differs<extra></extra>",
         showlegend=bool(len(odd)),
     )
 
@@ -122,23 +212,18 @@ def _crosses(pairs: pl.DataFrame) -> list[go.Scatter]:
     """Mark NaN and infinity at the foot of the curve, where they have no place of their own."""
     import plotly.graph_objects as go
 
-    values = pl.concat([pairs["a"], pairs["b"]])
+    values = pl.concat([pairs["a"], pairs["b"].alias("a")])
     floor = values.filter(values.is_finite()).min() or 0.0
     traces = []
-    for side, symbol in (("a", "x"), ("b", "x-open")):
+    for side, symbol, colour in (("a", "x", CURVE_A), ("b", "x-open", CURVE_B)):
         odd = pairs.filter(~pl.col(side).is_finite())
         if len(odd):
-            marker: dict[str, Any] = {
-                "symbol": symbol,
-                "size": 10,
-                "color": CURVE_A if side == "a" else CURVE_B,
-            }
             traces.append(
                 go.Scatter(
                     x=odd["step"].to_list(),
                     y=[floor] * len(odd),
                     mode="markers",
-                    marker=marker,
+                    marker={"symbol": symbol, "size": 10, "color": colour},
                     text=[str(value) for value in odd[side]],
                     hovertemplate=f"step %{{x}}: {side} is %{{text}}<extra></extra>",
                     name=f"{side} is NaN or infinite",
@@ -147,46 +232,17 @@ def _crosses(pairs: pl.DataFrame) -> list[go.Scatter]:
     return traces
 
 
-def _difference(pairs: pl.DataFrame) -> go.Scatter:
-    """Draw |a - b| where it is above zero; zero has no place on a log scale."""
+def _distance(pairs: pl.DataFrame, column: str, what: str) -> go.Scatter:
+    """Draw how far apart the runs are where that is above zero; zero has no place on a log scale."""
     import plotly.graph_objects as go
 
-    apart = [d if d is not None and 0 < d < float("inf") else None for d in pairs["difference"]]
+    apart = [d if d is not None and 0 < d < float("inf") else None for d in pairs[column]]
     return go.Scatter(
         x=pairs["step"].to_list(),
         y=apart,
-        mode="lines+markers",
+        mode="lines+markers" if len(pairs) <= _MAX_DOTS else "lines",
         line={"color": NEUTRAL, "width": 2},
         marker={"size": 5},
-        name="|a - b|",
+        name=what,
         showlegend=False,
     )
-
-
-def divergence_by_step(cmp: Comparison) -> go.Figure:
-    """Draw how many calls diverge in each step, by verdict."""
-    import plotly.graph_objects as go
-
-    counts = divergence_counts(cmp)
-    fig = go.Figure()
-    for verdict in Verdict:
-        here = counts.filter(pl.col("verdict") == verdict.name.lower())
-        total = int(here["num_calls"].sum())
-        if verdict != Verdict.MATCH and total:
-            fig.add_bar(
-                x=[str(step) for step in here["step"]],
-                y=here["num_calls"].to_list(),
-                name=f"{verdict.name.lower()} {total:,}",
-                marker={"color": css(VERDICT_COLOURS[verdict]), "pattern": {"shape": PATTERNS[verdict]}},
-            )
-    names = f"{label(cmp.a.label)} against {label(cmp.b.label)}"
-    subtitle = "" if fig.data else "no call diverges in any compared step"
-    style(fig, f"Diverging calls by step: {names}", subtitle, 340)
-    fig.update_layout(barmode="stack", showlegend=True)
-    fig.update_xaxes(title="step", type="category")
-    fig.update_yaxes(title="calls")
-    return fig
-
-
-PATTERNS = dict(zip(Verdict, ("", ".", "", "/", "\\", "x", "+", ""), strict=True))
-"""A pattern per verdict, so that bars are told apart without their colours."""

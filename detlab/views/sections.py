@@ -20,12 +20,12 @@ from detlab.views.recipes import is_version, recipe_entries
 from detlab.views.routes import Routes
 from detlab.views.series import (
     describe,
-    divergence_counts,
     first_difference,
     metric_names,
     metric_pairs,
     shown_rank,
 )
+from detlab.views.step_counts import divergence_counts
 from detlab.views.tables import Markup, table
 from detlab.views.text import html, shorten
 

@@ -1,4 +1,4 @@
-"""Numbers over steps: metrics of both runs by their bits, and diverging calls by verdict."""
+"""One metric of two runs side by side, by what the numbers can prove."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from detlab.comparison import Comparison
+from detlab.comparison.metrics.pairs import pair_runs, points_of
+from detlab.comparison.metrics.precision import COMPARED, DIFFERENT, judge
+from detlab.comparison.metrics.summary import visible_step
 from detlab.run import Run
-from detlab.schema import Mask, Verdict
-from detlab.views.timeline import timeline
 
 METRIC_COLUMNS: Final = {
     "step": pl.Int64,
     "rank": pl.Int64,
     "a": pl.Float64,
     "b": pl.Float64,
-    "bits_differ": pl.Boolean,
+    "differs": pl.Boolean,
+    "exact": pl.Boolean,
     "difference": pl.Float64,
+    "ulp": pl.Float64,
 }
 """Columns of `metric_pairs`."""
 
 
 def metric_names(a: Run, b: Run) -> list[str]:
     """List the metrics that either run has, in order."""
-    return sorted({*a.metrics["name"].to_list(), *b.metrics["name"].to_list()})
+    return sorted({str(name) for run in (a, b) for name in run.metrics["name"].unique()})
 
 
 def metric_pairs(a: Run, b: Run, name: str) -> pl.DataFrame:
@@ -34,84 +36,67 @@ def metric_pairs(a: Run, b: Run, name: str) -> pl.DataFrame:
 
     Returns
     -------
-    One row per step and rank that either run has, in order: ``step``, ``rank``, the values ``a`` and
-    ``b`` (null where a run has none), ``bits_differ`` (of the 64 bits of the numbers, so 0.0 and -0.0
-    differ and a NaN equals itself; null unless both are there) and ``difference`` (its magnitude).
-    A step logged twice counts as logged last.
+    One row per step and rank that either run has, by rank and step: ``step``, ``rank`` (null: the number is
+    not of one rank), the values ``a`` and ``b`` (null where a run has none; of a step that a run ran twice
+    the last), ``differs`` (by what both can prove: see `detlab.compare_metrics`; null unless both are there),
+    ``exact`` (whether that is proven by bits), ``difference`` (its magnitude) and ``ulp`` (the same in units
+    in the last place, of a float32 where the numbers are printed ones).
     """
-    keys = ["step", "rank"]
-    sides = [_last_values(run, name).rename({"value": side}) for run, side in ((a, "a"), (b, "b"))]
-    both = sides[0].join(sides[1], on=keys, how="full", coalesce=True).sort(keys)
-    bits = [both[side].fill_null(0.0).to_numpy().view(np.uint64) for side in ("a", "b")]
-    known = both["a"].is_not_null() & both["b"].is_not_null()
-    differ = pl.Series("bits_differ", bits[0] != bits[1])
-    return both.with_columns(
-        pl.when(known).then(differ).alias("bits_differ"),
-        (pl.col("a") - pl.col("b")).abs().alias("difference"),
-    ).select(*METRIC_COLUMNS)
+    mine, theirs = (points_of(run).filter(pl.col("name") == name) for run in (a, b))
+    judged = judge(pair_runs(mine, theirs))
+    printed = pl.Series(_printed_ulp(judged), nan_to_null=True)
+    return judged.select(
+        "step",
+        "rank",
+        a="value_a",
+        b="value_b",
+        differs=pl.when(pl.col("outcome").is_in(COMPARED)).then(pl.col("outcome").is_in(DIFFERENT)),
+        exact="exact",
+        difference=pl.col("difference").abs(),
+        ulp=pl.when(pl.col("difference") == 0).then(0.0).otherwise(pl.coalesce("ulp", printed)),
+    ).sort("rank", "step", maintain_order=True)
 
 
-def _last_values(run: Run, name: str) -> pl.DataFrame:
-    rows = run.metrics.filter(pl.col("name") == name).select("step", "rank", "value")
-    return rows.unique(["step", "rank"], keep="last", maintain_order=True)
+def _printed_ulp(judged: pl.DataFrame) -> NDArray[np.float64]:
+    sides = [judged[f"value_{run}"].cast(pl.Float32).to_numpy() for run in "ab"]
+    larger = np.maximum(np.abs(sides[0]), np.abs(sides[1]))
+    spacing: NDArray[np.float64] = np.spacing(larger).astype(np.float64)
+    return judged["difference"].abs().to_numpy() / spacing
 
 
 def first_difference(pairs: pl.DataFrame) -> int | None:
-    """Give the first step at which the bits of a metric differ; None when they never do."""
-    steps = pairs.filter(pl.col("bits_differ"))["step"]
-    return int(steps[0]) if len(steps) else None
+    """Give the first step at which a metric differs; None when it never does."""
+    step: int | None = pairs.filter("differs")["step"].min()  # type: ignore[assignment]
+    return step
+
+
+def first_visible(pairs: pl.DataFrame) -> int | None:
+    """Give the first step at which two curves can be told apart by eye; None when they cannot."""
+    common = pairs.filter(pl.col("differs").is_not_null()).rename({"a": "value_a", "b": "value_b"})
+    return visible_step(common, common.filter("differs"))
 
 
 def shown_rank(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Choose the rank to draw: the one whose bits differ first, else the lowest."""
-    differing = pairs.filter(pl.col("bits_differ"))
-    ranks = differing["rank"] if len(differing) else pairs["rank"].sort()
-    return pairs.filter(pl.col("rank") == ranks[0]) if len(ranks) else pairs
+    """Choose the rank to draw: the one that differs first, else the lowest."""
+    differing = pairs.filter("differs").sort("step", maintain_order=True)
+    chosen = differing if len(differing) else pairs
+    return pairs.filter(pl.col("rank").eq_missing(chosen["rank"][0])) if len(pairs) else pairs
 
 
 def describe(pairs: pl.DataFrame) -> str:
-    """Say in one sentence where the bits of a metric first differ, and what is absent or not a number."""
+    """Say in one sentence where a metric first differs, and what is absent or not a number."""
     first = first_difference(pairs)
-    rank = f"rank {pairs['rank'][0]}: " if len(pairs) else ""
-    differing, common = int(pairs["bits_differ"].sum()), int(pairs["bits_differ"].count())
-    text = f"the same bits in all {common} common steps"
+    rank = pairs["rank"][0] if len(pairs) else None
+    differing, common = int(pairs["differs"].sum()), int(pairs["differs"].count())
+    exact = bool(pairs.filter(pl.col("differs").is_not_null())["exact"].all())
+    what = "the same bits" if exact else "no difference as printed"
+    text = f"{what} in all {common} common steps"
     if first is not None:
-        text = f"bits first differ at step {first}, then in {differing} of {common} common steps"
+        what = "bits first differ" if exact else "first differs, as printed,"
+        text = f"{what} at step {first}, then in {differing} of {common} common steps"
     for side in ("a", "b"):
         absent = int(pairs[side].null_count())
         odd = int((~pairs[side].is_finite()).sum())
         text += f"; {side} lacks {absent} step{'s' if absent > 1 else ''}" if absent else ""
         text += f"; {side} is NaN or infinite in {odd}" if odd else ""
-    return rank + text
-
-
-def divergence_counts(cmp: Comparison) -> pl.DataFrame:
-    """Count the calls of each step by verdict, without what was set aside.
-
-    Returns
-    -------
-    One row per compared step and verdict, in order: ``step``, ``verdict``, ``num_calls``.
-    """
-    counts = np.zeros((len(cmp.steps), len(Verdict)), np.int64)
-    row_of = {step: row for row, step in enumerate(cmp.steps)}
-    for rank in cmp.ranks:
-        for part in timeline(rank):
-            here = slice(int(part["position"]), int(part["position"] + part["num_rows"]))
-            counts[row_of[int(part["step"])]] += _count(rank.verdicts[here], rank.masks[here])
-    return pl.DataFrame(
-        {
-            "step": [step for step in cmp.steps for _ in Verdict],
-            "verdict": [verdict.name.lower() for _ in cmp.steps for verdict in Verdict],
-            "num_calls": counts.ravel(),
-        },
-        {"step": pl.Int64, "verdict": pl.String, "num_calls": pl.Int64},
-    )
-
-
-def _count(verdicts: NDArray[np.uint8], masks: NDArray[np.uint8]) -> NDArray[np.int64]:
-    if masks.any():
-        verdicts = verdicts[(masks & (Mask.SET_ASIDE | Mask.UNTRACED)) == 0]
-    odd = verdicts[verdicts != Verdict.MATCH]
-    counts = np.bincount(odd, minlength=len(Verdict))
-    counts[Verdict.MATCH] = len(verdicts) - len(odd)
-    return counts
+    return text if rank is None else f"rank {rank}: {text}"

@@ -3,10 +3,10 @@
 import dataclasses
 
 import numpy as np
-import polars as pl
 
 from detlab.comparison import compare
 from detlab.digest import ALGORITHM
+from detlab.readers.metrics.frame import recorded_metrics
 from detlab.run import Run
 from detlab.schema import EVENT_DTYPE, Callee, Coordinate, Evidence, Flag, Meta, Phase, pack_evidence
 from detlab.store import Manifest, NameTables, RankHeader, memory_trace
@@ -60,20 +60,13 @@ def _million(label, changed):
     events["evidence"] = pack_evidence(Evidence.EXACT, Evidence.EXACT)
     events["out_digest"][list(changed)] = 1
     trace = memory_trace(RankHeader(0, Coordinate(), algorithm=ALGORITHM), names, events)
-    return Run(label, "memory", Manifest(label, 1), (trace,), metrics_frame([]))
-
-
-def metrics_frame(rows):
-    """Make metrics from (step, rank, name, value) rows."""
-    return pl.DataFrame(
-        rows, {"step": pl.Int64, "rank": pl.Int64, "name": pl.String, "value": pl.Float64}, orient="row"
-    )
+    return Run(label, "memory", Manifest(label, 1), (trace,), recorded_metrics([]))
 
 
 def with_metric(run, values, name="loss"):
     """Give a run one metric of rank 0, by step from 1 on; None: not logged in that step."""
     rows = [(step, 0, name, value) for step, value in enumerate(values, 1) if value is not None]
-    return dataclasses.replace(run, metrics=metrics_frame(rows))
+    return dataclasses.replace(run, metrics=recorded_metrics(rows))
 
 
 def with_recipe(run, recipe):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -12,14 +12,14 @@ import polars as pl
 import pyarrow as pa
 
 from detlab.errors import TraceError
+from detlab.readers.progress import Progress
 
 CHUNK_BYTES: Final = 1 << 23
 
+_LONGEST_LINE_BYTES: Final = 1 << 26
+
 _COLOUR: Final = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\n]*\x07)")
 _COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-
-Progress = Callable[[int], None]
-"""Told how many more bytes of the file have been read."""
 
 
 def line_frames(path: Path, progress: Progress | None = None) -> Iterator[pl.DataFrame]:
@@ -55,24 +55,30 @@ def line_frames(path: Path, progress: Progress | None = None) -> Iterator[pl.Dat
 
 def _chunks(path: Path, progress: Progress | None) -> Iterator[tuple[bytes, bool]]:
     """Give chunks that end with a line or a bar, and whether the last line of each is whole."""
-    rest = b""
-    with _open(path) as file:
-        while read := file.read(CHUNK_BYTES):
+    rest, told = b"", 0
+    with path.open("rb") as file:
+        stream = _decompressed(file, path)
+        while read := stream.read(CHUNK_BYTES):
             if progress:
-                progress(len(read))
+                progress(file.tell() - told)
+                told = file.tell()
             end = max(read.rfind(b"\n"), read.rfind(b"\r")) + 1
             if end:
                 yield rest + read[:end], True
                 rest = read[end:]
             else:
                 rest += read
+            if len(rest) > _LONGEST_LINE_BYTES:
+                raise TraceError(
+                    f"{path} is no log: it has a line of {len(rest):,} bytes.", "give the console log"
+                )
     if rest:
         yield rest, False
 
 
-def _open(path: Path) -> BinaryIO:
+def _decompressed(file: BinaryIO, path: Path) -> BinaryIO:
     compression = _COMPRESSED.get(path.suffix)
-    stream: BinaryIO = pa.input_stream(str(path), compression=compression) if compression else path.open("rb")
+    stream: BinaryIO = pa.input_stream(file, compression=compression) if compression else file
     return stream
 
 

@@ -1,6 +1,7 @@
 """Log files as they come: cut, coloured, overwritten, damaged, restarted, copied by every rank, and huge."""
 
 import gzip
+import io
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab import DetlabError, load_run
+from detlab.readers import progress
 from detlab.readers.metrics import lines
 from tests.readers.metrics.logs import numbers, record, write
 
@@ -227,3 +229,36 @@ def test_memory_does_not_grow_with_the_lines_between_the_records(tmp_path):
     (rows_few, kb_few), (rows_many, kb_many) = peak_of(few), peak_of(many)
     assert rows_few == rows_many
     assert kb_many < kb_few + 60_000  # of ten times as many lines, 85 MB more
+
+
+def test_a_file_that_is_one_endless_line_is_said_to_be_no_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_LONGEST_LINE_BYTES", 1000)
+    monkeypatch.setattr(lines, "CHUNK_BYTES", 400)
+    with pytest.raises(DetlabError, match=r"train\.log is no log: it has a line of 1,200 bytes"):
+        load_run(write(tmp_path, "x" * 5000))
+
+
+@pytest.mark.parametrize("name", ["train.log", "train.log.gz"])
+def test_progress_is_told_of_every_byte_of_the_file_and_no_more(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "CHUNK_BYTES", 256)
+    data = "".join(log_of(range(1, 21))).encode()
+    path = write(tmp_path, gzip.compress(data) if name.endswith("gz") else data, name=name)
+    told = []
+    assert sum(map(len, lines.line_frames(path, told.append))) == 20
+    assert sum(told) == path.stat().st_size
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_bar_is_shown_for_a_large_file_in_a_terminal_and_only_there(tmp_path, monkeypatch):
+    path = write(tmp_path, *log_of(range(1, 21)))
+    seen = []
+    for large, stream in ((1, Terminal()), (10**9, Terminal()), (1, io.StringIO())):
+        monkeypatch.setattr(progress, "LARGE_BYTES", large)
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert losses(path) == LOSSES
+        seen.append("train.log" in stream.getvalue())
+    assert seen == [True, False, False]
