@@ -60,7 +60,8 @@ def metric_pairs(a: Run, b: Run, name: str) -> pl.DataFrame:
 def _printed_ulp(judged: pl.DataFrame) -> NDArray[np.float64]:
     sides = [judged[f"value_{run}"].cast(pl.Float32).to_numpy() for run in "ab"]
     larger = np.maximum(np.abs(sides[0]), np.abs(sides[1]))
-    spacing: NDArray[np.float64] = np.spacing(larger).astype(np.float64)
+    with np.errstate(over="ignore"):  # beyond the largest float32 there is no next one
+        spacing: NDArray[np.float64] = np.spacing(larger).astype(np.float64)
     return judged["difference"].abs().to_numpy() / spacing
 
 
