@@ -12,7 +12,7 @@ from typing import Final
 import polars as pl
 
 from detlab.errors import InputError, TraceError
-from detlab.readers.metrics.assemble import FileContent, assemble, in_natural_order, in_order_of_time
+from detlab.readers.metrics.assemble import FileContent, assemble, in_natural_order
 from detlab.readers.metrics.console import Dialect, detect, read_console
 from detlab.readers.metrics.deepspeed import DEEPSPEED
 from detlab.readers.metrics.fairseq import FAIRSEQ
@@ -20,7 +20,6 @@ from detlab.readers.metrics.files import FileFormat
 from detlab.readers.metrics.frame import METRIC_SCHEMA
 from detlab.readers.metrics.golden import GOLDEN
 from detlab.readers.metrics.hf_trainer import HF_TRAINER
-from detlab.readers.metrics.lines import Progress
 from detlab.readers.metrics.log import MESSAGE_SCHEMA, Log
 from detlab.readers.metrics.maxtext import MAXTEXT
 from detlab.readers.metrics.megatron import MEGATRON
@@ -28,8 +27,11 @@ from detlab.readers.metrics.nemo import NEMO
 from detlab.readers.metrics.per_rank import PER_RANK
 from detlab.readers.metrics.restarts import split_at_restarts
 from detlab.readers.metrics.step_value import STEP_VALUE
+from detlab.readers.metrics.tensorboard import TENSORBOARD
 from detlab.readers.metrics.torchtitan import TORCHTITAN
 from detlab.readers.metrics.trainer_state import TRAINER_STATE
+from detlab.readers.metrics.writers import in_order_of_time
+from detlab.readers.progress import reading
 from detlab.run import Run
 from detlab.store import Manifest, Subset, empty_selection
 
@@ -49,6 +51,7 @@ CONSOLES: Final[dict[str, Dialect]] = {
 """Dialects of console logs by the word that chooses them; the earlier one where a log fits two equally."""
 
 FILES: Final[dict[str, FileFormat]] = {
+    "tensorboard": TENSORBOARD,
     "golden": GOLDEN,
     "trainer-state": TRAINER_STATE,
     "step-value": STEP_VALUE,
@@ -87,7 +90,7 @@ def load(paths: Sequence[Path], label: str, subset: Subset, chosen: str = "") ->
     contents, problems = _read_all(files, chosen)
     metrics, log = assemble(contents)
     if metrics.is_empty():
-        raise _no_records(problems)
+        raise _no_records([*problems, *(f"{each.source}: {each.why}" for each in contents if each.format)])
     name = label or paths[0].stem
     kept = _kept(metrics, subset)
     left_out = _left_out(metrics, kept)
@@ -140,20 +143,20 @@ def _recognise(file: Path, chosen: str) -> tuple[str, str] | None:
 
 def _read_all(files: Sequence[Path], chosen: str) -> tuple[list[FileContent], list[str]]:
     """Read every file; one of several that cannot be read is a problem of the run."""
-    contents: list[FileContent] = []
+    read: list[tuple[Path, FileContent]] = []
     problems: list[str] = []
     for file in files:
         try:
-            contents.append(_read(file, chosen))
+            read.append((file, _read(file, chosen)))
         except TraceError as error:
             if len(files) == 1:
                 raise
             problems.append(error.finding)
-    contents = in_order_of_time(contents)
+    contents = in_order_of_time(read)
     return contents, [*problems, *(problem for each in contents for problem in each.problems)]
 
 
-def _read(file: Path, chosen: str, progress: Progress | None = None) -> FileContent:
+def _read(file: Path, chosen: str) -> FileContent:
     word, why = _recognise(file, chosen) or ("", "no record")
     if word in FILES:
         known = FILES[word]
@@ -162,9 +165,12 @@ def _read(file: Path, chosen: str, progress: Progress | None = None) -> FileCont
         metrics = metrics.with_columns(source=pl.lit(file.name, pl.Categorical))
         why = f"{why}; {read.note}" if read.note else why
         nothing_said = pl.DataFrame(schema=MESSAGE_SCHEMA)
-        return FileContent(file.name, known.name, why, metrics, nothing_said, read.problems, read.started)
+        return FileContent(
+            file.name, known.name, why, metrics, nothing_said, read.problems, read.started, read.ended
+        )
     dialect = CONSOLES.get(word)
-    metrics, messages = read_console(file, dialect, progress)
+    with reading(file) as progress:
+        metrics, messages = read_console(file, dialect, progress)
     starts = messages.filter(pl.col("kind").cast(pl.String).is_in(_STARTS))["line"]
     name = dialect.name if dialect else ""
     return FileContent(file.name, name, why, split_at_restarts(metrics, starts), messages)
@@ -196,7 +202,7 @@ class NoRecords(TraceError):  # noqa: N818 - reads as the finding it is
 
 def _no_records(problems: Sequence[str]) -> NoRecords:
     known = ", ".join([*(each.name for each in CONSOLES.values()), *(each.name for each in FILES.values())])
-    also = "".join(f" {problem}" for problem in problems[:1])
+    also = "".join(f" {problem.removesuffix('.')}." for problem in problems[:1])
     return NoRecords(
         f"no record of step metrics that it knows ({known}).{also}",
         f"say which format it is ({', '.join([*CONSOLES, *FILES])}), or give the file that has the steps",

@@ -27,8 +27,10 @@ class FileContent(NamedTuple):
         Its messages.
     problems
         What is missing or damaged in it.
-    started
-        When it was begun, in seconds since 1970; None when it does not say.
+    started, ended
+        When it was begun and last written to, in seconds since 1970; None when it does not say.
+    beside
+        It was written during the same time as the file before it, and its segments are those of that.
     """
 
     source: str
@@ -38,14 +40,8 @@ class FileContent(NamedTuple):
     messages: pl.DataFrame
     problems: tuple[str, ...] = ()
     started: float | None = None
-
-
-def in_order_of_time(files: Sequence[FileContent]) -> list[FileContent]:
-    """Put the files that say when they were begun in that order; the others stay where they are."""
-    known = iter(
-        sorted((file for file in files if file.started is not None), key=lambda each: each.started or 0)
-    )
-    return [file if file.started is None else next(known) for file in files]
+    ended: float | None = None
+    beside: bool = False
 
 
 def in_natural_order(name: str) -> tuple[tuple[int, str], ...]:
@@ -89,11 +85,12 @@ def assemble(files: Sequence[FileContent]) -> tuple[pl.DataFrame, Log]:
 def _numbered(files: Sequence[FileContent]) -> pl.DataFrame:
     """Count the segments through all files."""
     parts: list[pl.DataFrame] = []
-    first = 0
+    first = after = 0
     for file in files:
         if len(file.metrics):
+            first = first if file.beside else after
             parts.append(file.metrics.with_columns((pl.col("segment") + first).cast(pl.UInt16)))
-            first = int(parts[-1]["segment"].max()) + 1  # type: ignore[arg-type]
+            after = max(after, int(parts[-1]["segment"].max()) + 1)  # type: ignore[arg-type]
     return join_metrics(parts)
 
 

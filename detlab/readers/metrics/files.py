@@ -28,6 +28,7 @@ class FileNumbers(NamedTuple):
     problems: tuple[str, ...] = ()
     note: str = ""
     started: float | None = None
+    ended: float | None = None
 
 
 class FileFormat(NamedTuple):
