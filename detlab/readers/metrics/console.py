@@ -30,11 +30,11 @@ FIELD_SCHEMA: Final[dict[str, Any]] = {
 NUMBER: Final = r"(?:[-+]?(?:\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)\b))"
 """Regular expression of a number as programs print it."""
 
-WORD_START: Final = r"(?:^|\W)"
-"""Regular expression of what may stand before a record: any prefix that does not end in a word."""
+WORD_START: Final = r"(?<before>^|[^A-Za-z_])"
+"""Regular expression of what may stand before a record: any prefix, and a number that it is glued to."""
 
-_CUT: Final = r"[-+.,\deE]+$"
-"""What may be the first half of a number."""
+_CUT: Final = r"[-+.,\deE]+[\r\n]*$"
+"""What may be the first half of a number; every line has an end of its own here."""
 
 
 def as_they_are(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -108,22 +108,40 @@ def _records(lines: pl.DataFrame, dialect: Dialect) -> pl.DataFrame:
 
 
 def find_records(lines: pl.DataFrame, record: str, besides: str = "") -> pl.DataFrame:
-    """Keep the lines with a record; one on which several were printed becomes a row for each."""
-    found = lines.filter(pl.col("text").str.contains(record))
+    """Keep the lines with a record; one on which several were printed becomes a row for each.
+
+    Parameters
+    ----------
+    lines
+        ``line``, ``text`` and any others.
+    record, besides
+        Those of the dialect.
+
+    Returns
+    -------
+    The columns of the lines, and ``glued`` (Boolean: another record follows on the same line).
+    """
+    has_record = pl.col("text").str.contains(record)
+    found = lines.filter(has_record).with_columns(glued=pl.lit(False))
     if len(found) and found.select((pl.col("text").str.count_matches(record) > 1).any()).item():
-        marked = pl.col("text").str.replace_all(record, "\n${0}")
-        found = found.with_columns(marked.str.split("\n")).explode("text")
-        found = found.filter(pl.col("text").str.contains(record))
+        marked = pl.col("text").str.replace_all(record, "${before}\n${0}").str.split("\n")
+        cut = found.with_row_index("row").with_columns(marked).explode("text").filter(has_record)
+        found = cut.with_columns(glued=(pl.col("row") == pl.col("row").shift(-1)).fill_null(False)).drop(
+            "row"
+        )
     return found.filter(~pl.col("text").str.contains(besides)) if besides else found
 
 
 def take_apart(records: pl.DataFrame, head: str, field: str) -> pl.DataFrame:
     """Make a row of each field of records.
 
+    The last one of a record that another is glued to is left out: what stands before that other one, a task
+    number or a date, may have become a part of it.
+
     Parameters
     ----------
     records
-        ``line``, ``text`` and, where it is known, ``rank``.
+        ``line``, ``text``, ``glued`` and, where it is known, ``rank``.
     head
         Regular expression with the groups ``step`` and ``fields``.
     field
@@ -138,6 +156,9 @@ def take_apart(records: pl.DataFrame, head: str, field: str) -> pl.DataFrame:
         records.with_columns(pl.col("text").str.extract_groups(head))
         .unnest("text")
         .with_columns(pl.col("step").cast(pl.Int64, strict=False), pl.col("fields").str.extract_all(field))
+        .with_columns(
+            pl.col("fields").list.head(pl.col("fields").list.len() - pl.col("glued").cast(pl.Int64))
+        )
         .explode("fields")
         .with_columns(pl.col("fields").str.extract_groups(field))
         .unnest("fields")

@@ -22,7 +22,7 @@ from detlab.readers.metrics.frame import METRIC_SCHEMA, printed_metrics
 _RECORD: Final = WORD_START + r"train_inner \| (?:epoch \d+: +\d+ / \d+ \w+=|\{.epoch.: \d+, )"
 _JSON: Final = rf'"(\w+)": "?({NUMBER})"?'
 
-_HEAD: Final = r"train_inner \| .*?(?<fields>[ {].*[ ,]num_updates=(?<step>\d+)(?:[,}] ?.*|$))"
+_HEAD: Final = r"train_inner \| .*?(?<fields>[ {].*[ ,]num_updates=(?<step>\d+)(?:[,}\s].*|$))"
 """The counter of the epoch goes on over updates that overflowed; ``num_updates`` does not."""
 
 _FIELD: Final = rf"[ {{](?<name>[A-Za-z]\w*)=(?<text>{NUMBER})"
@@ -63,7 +63,7 @@ def _tried(records: pl.DataFrame, memory: Memory) -> pl.DataFrame:
     """
     place = pl.col("text").str.extract_groups(_PLACE)
     steps = records.select(
-        "line", "whole", place, step=pl.col("text").str.extract(r"[ ,]num_updates=(\d+)(?:[,}]|$)")
+        "line", "whole", place, step=pl.col("text").str.extract(r"[ ,]num_updates=(\d+)(?:[,}\s]|$)")
     ).unnest("text")
     done = (
         pl.col("epoch").cast(pl.Float64) - 1 + pl.col("at").cast(pl.Float64) / pl.col("of").cast(pl.Float64)

@@ -21,7 +21,7 @@ _RECORD: Final = WORD_START + r"Training epoch \d+, iteration \d+/\d+ \|"
 """The iteration counts anew in each epoch and after a resume: the step is ``global_step``."""
 
 _HEAD: Final = (
-    r"Training epoch \d+, iteration \d+/\d+ (?<fields>(?:\| .*?)?\| global_step: (?<step>\d+)(?: .*|$))"
+    r"Training epoch \d+, iteration \d+/\d+ (?<fields>(?:\| .*?)?\| global_step: (?<step>\d+)(?:\s.*|$))"
 )
 _FIELD: Final = rf"\| (?<name>[A-Za-z][^|:]*): (?<text>{NUMBER})"
 

@@ -6,10 +6,10 @@ from typing import Final
 
 import polars as pl
 
-from detlab.readers.metrics.console import NUMBER, Dialect, Memory, find_records, take_apart
+from detlab.readers.metrics.console import NUMBER, WORD_START, Dialect, Memory, find_records, take_apart
 
 _TAG: Final = r"\[(?:default|rank)\d+\]: *"
-_RECORD: Final = rf"(?:(?:{_TAG})+|^|\W)ep \d+ train, step \d+, "
+_RECORD: Final = rf"(?:(?:{_TAG})+|{WORD_START})ep \d+ train, step \d+, "
 """With the tags of its rank, of which a record that begins in the middle of a line has its own."""
 
 _HEAD: Final = r"ep \d+ train, step (?<step>\d+)(?<fields>, .*)"
