@@ -11,42 +11,25 @@ import numpy as np
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
+from detlab.comparison.metrics.spike_bands import (
+    ENOUGH,
+    WINDOW,
+    Band,
+    band_of,
+    few_points_rise,
+    least_rise,
+    level_of,
+    mad_of,
+    needed_mads,
+)
 from detlab.comparison.metrics.spike_series import Floats, Ints, Series, series_of
 
-WINDOW: Final = 64
-"""How many records before a record make its band: medians and MAD, which a few outliers do not move."""
-ENOUGH: Final = 8
-"""With fewer records before it a record has no band, and is judged by its size alone."""
-
-TRIGGER_MADS: Final = 10.0
-"""A spike has a record so many MADs (in units of a standard deviation) above the level, and more in a short
-window, whose MAD is uncertain. With noise like a Gaussian or a Laplace distribution this is passed by chance
-in one of some 10,000 records at most (Gaussian: none in millions), with tails like Student's t of three
-degrees of freedom in one of 1,500."""
-BAND_MADS: Final = 4.0
-"""Above so many it is out of the band: where a spike begins, and below which it has recovered."""
-
-_LEAST_RISE: Final = {False: 0.05, True: math.log(1.5)}
-"""A loss 5 % and a norm half above its level are in the band however quiet the curve is."""
-_FEW_POINTS_RISE: Final = {False: 0.30, True: math.log(5.0)}
-"""With few records before it a loss that rises by 30 %, or a norm to five times, is a jump."""
 _ONSET_SHARE: Final = 0.05
 """With few points a climb begins where it has made this share of its height."""
 _FEW: Final = 3
 STAY: Final = 8
 """A metric has recovered when so many records, or all that follow, are back in the band."""
-_SIGMA: Final = 1.4826
-"""A standard deviation in MADs, for Gaussian noise."""
 _CHUNK: Final = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """What the records before one say of it: their level, and the height that noise does not reach."""
-
-    level: float
-    mad: float
-    top: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,72 +115,30 @@ def _triggers(series: Series) -> Ints:
     early = min(WINDOW, len(values))
     first = [i for i in range(1, early) if (_jumps(series, i) if i < ENOUGH else _is_far(series, i))]
     median = pl.Series(values).rolling_median(WINDOW // 2).shift(1).fill_null(np.inf).to_numpy()
-    maybe = np.flatnonzero(values - median > _least_rise(series, median))
+    maybe = np.flatnonzero(values - median > least_rise(series, median))
     maybe = maybe[maybe >= WINDOW]
     later = [_far_above(series, maybe[at : at + _CHUNK]) for at in range(0, len(maybe), _CHUNK)]
     return np.concatenate([np.array(first, np.int64), *later])
 
 
-def _least_rise(series: Series, median: Floats) -> Floats:
-    least = _LEAST_RISE[series.is_log]
-    return np.full_like(median, least) if series.is_log else np.abs(median) * least
-
-
 def _far_above(series: Series, indices: Ints) -> Ints:
     """Keep the records that are so many MADs above the level of the records before them."""
-    level, mad = _level(sliding_window_view(series.values, WINDOW)[indices - WINDOW])
+    level, mad = level_of(sliding_window_view(series.values, WINDOW)[indices - WINDOW])
     rise = series.values[indices] - level
-    high = rise > _needed(WINDOW) * np.maximum(mad, series.resolution / 2)
-    return indices[high & (rise > _least_rise(series, level))]
+    high = rise > needed_mads(WINDOW) * np.maximum(mad, series.resolution / 2)
+    return indices[high & (rise > least_rise(series, level))]
 
 
 def _is_far(series: Series, index: int) -> bool:
-    band = _band(series, index)
-    needed = max(_needed(index) * max(band.mad, series.resolution / 2), band.top - band.level)
+    band = band_of(series, index)
+    needed = max(needed_mads(index) * max(band.mad, series.resolution / 2), band.top - band.level)
     return bool(series.values[index] - band.level > needed)
-
-
-def _level(windows: Floats) -> tuple[Floats, Floats]:
-    """Give the level at the end of each window, and the MAD around its drift.
-
-    The drift is the line through the medians of both halves. The level is the median of the later half; of
-    a curve that rises, where that line arrives.
-    """
-    size = windows.shape[1]
-    half = size // 2
-    early, late = np.median(windows[:, :half], axis=1), np.median(windows[:, size - half :], axis=1)
-    slope = (late - early) / (size - half)
-    middle = size - (half + 1) / 2
-    drifted = windows - slope[:, None] * (np.arange(size) - middle)
-    center = np.median(drifted, axis=1)
-    mad = np.median(np.abs(drifted - center[:, None]), axis=1) * _SIGMA
-    return late + np.maximum(slope, 0) * (size - middle), mad
-
-
-def _needed(num_before: int) -> float:
-    """Give the MADs that a trigger needs: twice as many where the MAD rests on eight records."""
-    return TRIGGER_MADS * (1 + ENOUGH / num_before)
-
-
-def _band(series: Series, index: int) -> Band:
-    """Give the band of a record, of the records before it."""
-    levels, mads = _level(series.values[None, max(0, index - WINDOW) : index])
-    level, mad = float(levels[0]), float(mads[0])
-    least = float(_least_rise(series, levels)[0])
-    return Band(level, mad, level + max(BAND_MADS * mad, least, series.resolution))
 
 
 def _jumps(series: Series, index: int) -> bool:
     """Say whether a record with few before it is high above the last three of them."""
     base = float(np.median(series.values[max(0, index - _FEW) : index]))
-    return bool(series.values[index] - base >= _few_points_rise(series, base))
-
-
-def _few_points_rise(series: Series, base: float) -> float:
-    """Give the rise that is a jump; a loss around zero has no size to hold it against."""
-    if series.is_log:
-        return _FEW_POINTS_RISE[True]
-    return _FEW_POINTS_RISE[False] * base if base > 0 else math.inf
+    return bool(series.values[index] - base >= few_points_rise(series, base))
 
 
 def _follow(series: Series, trigger: int) -> tuple[Excursion | None, int]:
@@ -216,7 +157,7 @@ def _follow(series: Series, trigger: int) -> tuple[Excursion | None, int]:
     if is_few:
         onset = _few_points_rise_index(series, onset - 1, peak)
     rise = onset if is_few else _first_of_stretch(series.values, peak, band.top, onset)
-    height = None if is_few else float((series.values[peak] - band.level) / _mad(series, band))
+    height = None if is_few else float((series.values[peak] - band.level) / mad_of(series, band))
     steps = series.steps
     found = Excursion(
         name=series.name,
@@ -236,20 +177,14 @@ def _follow(series: Series, trigger: int) -> tuple[Excursion | None, int]:
     return found, look_on
 
 
-def _mad(series: Series, band: Band) -> float:
-    """Give what heights are measured in: the MAD, but no less than a printed digit or a thousandth."""
-    least = 1e-3 * (1.0 if series.is_log else abs(band.level))
-    return max(band.mad, series.resolution / 2, least, 1e-300)
-
-
 def _unit(series: Series, value: float) -> float:
     return math.exp(value) if series.is_log else value
 
 
 def _onset(series: Series, trigger: int) -> tuple[int, Band]:
     """Walk back to the first record out of the band; the band is that of the record there."""
-    onset = _first_of_stretch(series.values, trigger, _band(series, trigger).top, max(series.start, ENOUGH))
-    return onset, _band(series, onset)
+    onset = _first_of_stretch(series.values, trigger, band_of(series, trigger).top, max(series.start, ENOUGH))
+    return onset, band_of(series, onset)
 
 
 def _first_of_stretch(values: Floats, index: int, top: float, floor: int) -> int:
@@ -264,7 +199,7 @@ def _few_points_onset(series: Series, trigger: int) -> tuple[int, Band]:
     while low > 0 and series.values[low - 1] < series.values[low]:
         low -= 1
     base = float(np.median(series.values[max(0, low - _FEW + 1) : low + 1]))
-    least = float(_least_rise(series, np.array([base]))[0])
+    least = float(least_rise(series, np.array([base]))[0])
     return low + 1, Band(base, 0.0, base + max(least, series.resolution))
 
 

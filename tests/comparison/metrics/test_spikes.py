@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from detlab.comparison.metrics.spikes import WINDOW, find_spikes
+from detlab.comparison.metrics.spike_bands import WINDOW
+from detlab.comparison.metrics.spikes import find_spikes
 from detlab.readers.metrics.frame import exact_metrics
 from detlab.testing import make_metrics_run
 
@@ -48,7 +49,7 @@ def test_a_falling_curve_with_gaussian_noise_has_no_spike(seed, size, tail):
 
 @pytest.mark.parametrize(("noise", "most"), [("normal", 1), ("laplace", 12), ("student", 240)])
 def test_heavy_tails_alarm_as_seldom_as_is_said(noise, most):
-    """Expectation in 200,000 records: none, about 6 and about 130 (nobody can tell such noise from a spike)."""
+    """Expectation in 200,000 records: none, about 6 and about 130, which nobody can tell from spikes."""
     found = sum(len(find_spikes(frame(decaying(50_000, noise, seed=seed)))) for seed in range(4))
     assert found <= most
 

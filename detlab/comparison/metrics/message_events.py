@@ -1,0 +1,80 @@
+"""Messages of ranks that met NaN or Inf: which rank, at which step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import polars as pl
+
+from detlab.comparison.metrics.spike_events import NOT_FINITE, Event
+from detlab.comparison.metrics.spike_series import trunk
+from detlab.readers.metrics.message_patterns import UNEXPECTED
+from detlab.run import Run, spans
+
+_NOT_FINITE: Final = r"(?i)\b(nan|inf|infinity)\b"
+_SHOWN: Final = 120
+
+
+def message_events(run: Run) -> Iterator[Event]:
+    """Find the messages that a result is NaN or Inf, and make one event of those of one step.
+
+    A step that a message does not name (some say -1) is the one after the last record before it, in its own
+    file or, where that has no records, in the run.
+    """
+    if run.log is None:
+        return
+    value, text = pl.col("value"), pl.col("text")
+    rows = run.log.messages.filter(
+        pl.col("kind").cast(pl.String) == UNEXPECTED,
+        value.is_nan() | value.is_infinite() | text.str.contains(_NOT_FINITE),
+    )
+    groups: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for row in rows.iter_rows(named=True):
+        step, segment, is_told = _place(row, run.metrics)
+        groups.setdefault((segment, step), []).append(row | {"told": is_told})
+    for (segment, step), group in groups.items():
+        yield _event(segment, step, group)
+
+
+def _event(segment: int, step: int, rows: list[dict[str, Any]]) -> Event:
+    first, is_told = rows[0], any(row["told"] for row in rows)
+    ranks = sorted({row["rank"] for row in rows if row["rank"] is not None})
+    who = f"rank{'' if len(ranks) == 1 else 's'} {spans(ranks)}" if ranks else "a rank"
+    places = sorted({row["node"] for row in rows if row["node"]})
+    where = f" on {', '.join(places[:3])}" if places else ""
+    guess = "" if is_told else " The message names no step: it is the one after the last record before it."
+    return Event(
+        kind=NOT_FINITE,
+        metric=UNEXPECTED,
+        rank=ranks[0] if len(ranks) == 1 else None,
+        segment=segment,
+        onset=step,
+        peak=step,
+        recovery=None,
+        before=None,
+        led_by="",
+        lead_steps=0,
+        height=None,
+        confidence="high" if is_told else "medium",
+        says=f"{who}{where} met NaN or Inf at step {step}: {_message(first)}.{guess}",
+        metrics=(UNEXPECTED,),
+    )
+
+
+def _message(row: dict[str, Any]) -> str:
+    text = " ".join(str(row["text"]).split()).rstrip(".")
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def _place(row: dict[str, Any], metrics: pl.DataFrame) -> tuple[int, int, bool]:
+    """Give the step and segment of a message, and whether it names the step itself."""
+    own = metrics.filter(pl.col("source").cast(pl.String) == str(row["source"]))
+    earlier = own.filter(pl.col("line") < row["line"]).tail(1)
+    if own.is_empty() and len(metrics):  # another rank printed the records
+        last = int(metrics["segment"].max())  # type: ignore[arg-type]
+        earlier = trunk(metrics, last).sort("step", maintain_order=True).tail(1)
+    segment = int(earlier["segment"][0]) if len(earlier) else 0
+    if row["step"] is not None and row["step"] >= 0:
+        return int(row["step"]), segment, True
+    return (int(earlier["step"][0]) + 1 if len(earlier) else 0), segment, False

@@ -1,0 +1,177 @@
+"""Numbers that are none: NaN and Inf, a loss of exactly zero, a loss that was not printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import polars as pl
+
+from detlab.comparison.metrics.spike_bands import WINDOW
+from detlab.comparison.metrics.spike_events import (
+    GAP,
+    NOT_FINITE,
+    NOT_PRINTED,
+    ZERO,
+    Event,
+    counted,
+    is_a_loss,
+)
+from detlab.comparison.metrics.spike_series import log_interval, record_steps, uninformative
+from detlab.readers.metrics.names import choose_names, is_loss, is_measurement, is_norm
+
+_STATES: Final = ("nan", "inf")
+_MAY_BE_NAN: Final = "zero, negative or NaN"
+"""In the note of a loss that was not printed; without it, it is known why."""
+
+
+def state_events(metrics: pl.DataFrame) -> Iterator[Event]:
+    """Find NaN, Inf, losses of zero, and losses that are not printed although nothing was skipped."""
+    names = choose_names(metrics, lambda name: ~is_measurement(name))
+    state, note = pl.col("state").cast(pl.String), pl.col("note").cast(pl.String)
+    loss_names = choose_names(metrics, is_loss)
+    is_one = pl.col("name").cast(pl.String).is_in(loss_names)
+    broken = uninformative(metrics)["name"].to_list()
+    kind = (
+        pl.when(state.is_in(_STATES))
+        .then(pl.lit(NOT_FINITE))
+        .when(is_one & (state == "absent") & note.str.contains(_MAY_BE_NAN, literal=True))
+        .then(pl.lit(NOT_PRINTED))
+        .when(is_one & (state == "zero") & ~pl.col("name").cast(pl.String).is_in(broken))
+        .then(pl.lit(ZERO))
+        .otherwise(pl.lit(""))
+    )
+    rows = metrics.filter(pl.col("name").cast(pl.String).is_in(names)).with_columns(kind=kind)
+    wanted = rows.filter(pl.col("kind") != "").select("name", "rank").unique()
+    if wanted.is_empty():
+        return
+    rows = _not_skipped(rows, metrics).join(wanted, on=["name", "rank"], how="semi", nulls_equal=True)
+    parts = _stretches(rows.sort("name", "rank", "segment", "step", maintain_order=True))
+    parts = _filtered_nan(parts)
+    for key in (NOT_FINITE, NOT_PRINTED, ZERO):
+        yield from _joined(parts.filter(pl.col("kind") == key), key, metrics)
+
+
+def _not_skipped(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Leave out what is not finite because its step was skipped: that is how a loss scale is found."""
+    counts = pl.col("name").cast(pl.String).str.contains("(?i)skipped iterations") & (pl.col("value") > 0)
+    skipped = metrics.filter(counts).select("segment", "step").unique()
+    if skipped.is_empty():
+        return rows
+    marked = rows.join(skipped.with_columns(skip=True), on=["segment", "step"], how="left")
+    is_skip = (
+        pl.col("skip").fill_null(False)
+        & pl.col("state").cast(pl.String).is_in(_STATES)
+        & (pl.col("note").is_null())
+    )
+    return marked.filter(~is_skip).drop("skip")
+
+
+def _stretches(rows: pl.DataFrame) -> pl.DataFrame:
+    """Give each stretch of one kind its first step, the record before it and the first one after it.
+
+    A value that is not there for a known reason neither belongs to a stretch nor ends one.
+    """
+    there = (pl.col("kind") != "") | pl.col("value").is_not_null()
+    key = ["name", "rank", "segment"]
+    runs = rows.filter(there).with_columns(run=pl.struct(*key, "kind").rle_id())
+    found = (
+        runs.group_by("run", maintain_order=True)
+        .agg(
+            pl.col("name", "rank", "segment", "kind", "state").first(),
+            onset=pl.col("step").first(),
+            last=pl.col("step").last(),
+            num_records=pl.len(),
+            level=pl.col("value").tail(WINDOW).median(),
+            lately=pl.col("value").last(),
+        )
+        .with_columns(
+            recovery=pl.col("onset").shift(-1).over(key),
+            before=pl.col("last").shift(1).over(key),
+            level=pl.col("level").shift(1).over(key),
+            lately=pl.col("lately").shift(1).over(key),
+        )
+    )
+    return found.filter(pl.col("kind") != "")
+
+
+def _filtered_nan(parts: pl.DataFrame) -> pl.DataFrame:
+    """Take a loss of zero beside a norm that is NaN for what it is: a NaN that the logger made zero."""
+    nans = parts.filter((pl.col("kind") == NOT_FINITE) & is_norm(pl.col("name")))
+    onsets = nans["onset"].to_list()
+    beside = (pl.col("kind") == ZERO) & pl.col("onset").is_in(onsets)
+    return parts.with_columns(kind=pl.when(beside).then(pl.lit(NOT_FINITE)).otherwise("kind"))
+
+
+def _joined(parts: pl.DataFrame, kind: str, metrics: pl.DataFrame) -> Iterator[Event]:
+    """Put the stretches of several metrics that begin together or overlap into one event."""
+    rows = parts.sort("segment", "onset", maintain_order=True).to_dicts()
+    group: list[dict[str, Any]] = []
+    for row in rows:
+        ends = [_end(each["recovery"]) for each in group]
+        if group and (row["segment"] != group[0]["segment"] or row["onset"] > max(ends)):
+            yield _state_event(group, kind, metrics)
+            group = []
+        group.append(row)
+    if group:
+        yield _state_event(group, kind, metrics)
+
+
+def _end(step: int | None) -> float:
+    """Give a step, or infinity for none."""
+    return float("inf") if step is None else step
+
+
+def _state_event(rows: Sequence[dict[str, Any]], kind: str, metrics: pl.DataFrame) -> Event:
+    first = min(rows, key=lambda each: (each["onset"], not is_a_loss(each["name"])))
+    main = next((each for each in rows if is_a_loss(each["name"])), first)
+    recoveries = [each["recovery"] for each in rows]
+    lead = main["onset"] - first["onset"]
+    event = Event(
+        kind=kind,
+        metric=main["name"],
+        rank=first["rank"],
+        segment=first["segment"],
+        onset=first["onset"],
+        peak=first["onset"],
+        recovery=None if None in recoveries else max(recoveries),
+        before=first["before"],
+        led_by=first["name"] if lead > 0 else "",
+        lead_steps=lead,
+        height=None,
+        confidence="medium" if kind == NOT_PRINTED else "high",
+        says="",
+        metrics=tuple(dict.fromkeys(each["name"] for each in rows)),
+    )
+    return replace(event, says=" ".join(_state_words(event, main, first, metrics)))
+
+
+def _state_words(
+    event: Event, main: dict[str, Any], first: dict[str, Any], metrics: pl.DataFrame
+) -> Iterator[str]:
+    names = " and ".join(event.metrics[:3])
+    on_rank = "" if event.rank is None else f" on rank {event.rank}"
+    if event.kind == NOT_FINITE:
+        yield f"{names} not finite from step {event.onset}{on_rank}."
+    elif event.kind == ZERO:
+        yield f"{main['name']} is exactly 0 from step {event.onset}{on_rank}: suspicious."
+        if main["level"] is not None and 0 < main["lately"] < main["level"]:
+            yield f"It fell to {main['lately']:.3g} before that, and was not NaN."
+        yield "Look at the loss mask: a mask that is changed in place shrinks to nothing."
+    else:
+        yield (
+            f"{main['name']} is not printed from step {event.onset}{on_rank} although nothing was skipped: "
+            "it is zero, negative or NaN. Suspicious; look at the loss mask."
+        )
+        if main["level"] is None:
+            yield "It was never printed before, so that it may always be negative."
+    if event.led_by:
+        yield f"{first['name']} led by {counted(event.lead_steps, 'step')}."
+    if event.recovery is not None:
+        yield f"Back at step {event.recovery}."
+    every = log_interval(record_steps(metrics, event.segment))
+    if event.before is not None and event.onset - event.before > 1:
+        yield f"It began between iterations {event.before} and {event.onset}."
+        if event.onset - event.before > GAP * every:
+            yield f"No record for {event.before}..{event.onset}."

@@ -1,0 +1,177 @@
+"""Triage: what went wrong in a run, whether it recurs, and what that says of its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Final
+
+import polars as pl
+
+from detlab.comparison.metrics.conclusions import advise, conclude, explain
+from detlab.comparison.metrics.spike_events import Event
+from detlab.comparison.metrics.spike_series import kinds_of_names, uninformative, zero_stretches
+from detlab.comparison.metrics.triage_rules import (
+    NOT_COVERED,
+    OTHER_RECIPE,
+    Outcome,
+    attempt_of,
+    find_events,
+    judge_attempt,
+    own_attempts,
+)
+from detlab.comparison.metrics.triage_text import summary
+from detlab.errors import InputError
+from detlab.readers import as_run
+from detlab.run import Run
+
+Place = str | PathLike[str]
+SCHEMA: Final = "detlab.triage/1"
+_TRIED: Final = 10
+"""So many events are held against the other runs to find one that they say something of."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Triage:
+    """What went wrong in a run, and what other passes over the same steps say of it.
+
+    Attributes
+    ----------
+    run
+        The run.
+    spikes
+        Everything that went wrong, by step: spikes, NaN and Inf, losses of zero or not printed.
+    main
+        The one that the conclusion is about; None: nothing went wrong.
+    outcomes
+        What each other run, and each later pass of the same run, says of it.
+    conclusion
+        ``deterministic``, ``samples``, ``recurs``, ``not reproduced``, ``diverged before onset``,
+        ``not enough evidence`` or ``no spike``.
+    why, next
+        Sentences.
+    notes
+        What to know of the metrics: which say nothing, and where.
+    problems
+        (where, what) for each thing that is missing or damaged.
+    """
+
+    run: Run
+    spikes: tuple[Event, ...]
+    main: Event | None
+    outcomes: tuple[Outcome, ...]
+    conclusion: str
+    why: str
+    next: str
+    notes: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0: nothing went wrong; 1: something did."""
+        return int(bool(self.spikes))
+
+    def __repr__(self) -> str:
+        return summary(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the triage as JSON, following ``schemas/triage.json``."""
+        return {
+            "schema": SCHEMA,
+            "run": self.run.label,
+            "spikes": [each.to_json() for each in self.spikes],
+            "main": None if self.main is None else self.spikes.index(self.main),
+            "conclusion": self.conclusion,
+            "why": self.why,
+            "next": self.next,
+            "reruns": [_outcome_json(each) for each in self.outcomes],
+            "notes": list(self.notes),
+            "problems": [{"where": where, "what": what} for where, what in self.problems],
+        }
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    first = outcome.first
+    differs = None if first.step is None else {"step": first.step, "metrics": list(first.names)}
+    return {
+        "run": outcome.name,
+        "recurs": outcome.recurs,
+        "onset": None if outcome.event is None else outcome.event.onset,
+        "first_difference": differs,
+        "steps_common": first.num_common,
+        "evidence": first.evidence,
+    }
+
+
+def triage(
+    run: Run | Place | Sequence[Place],
+    reference: Run | Place | Sequence[Place] | None = None,
+    reruns: Sequence[Run | Place] = (),
+) -> Triage:
+    """Say what went wrong in a run, from its step metrics alone, and what it may come from.
+
+    Parameters
+    ----------
+    run
+        The run, or its logs.
+    reference
+        A run of the same recipe that it is held against, such as a good one of the day before.
+    reruns
+        Other runs over the same steps with the same data and recipe, such as resumed from a checkpoint. Later
+        passes of the same run, after a restart, are taken as such by themselves.
+
+    Raises
+    ------
+    InputError
+        The run has no loss, no norm and no message that a result is not finite.
+    """
+    loaded = as_run(run)
+    others = [as_run(each) for each in ([] if reference is None else [reference]) + list(reruns)]
+    spikes = find_events(loaded)
+    if not spikes and not kinds_of_names(loaded.metrics):
+        raise InputError(
+            f"{loaded.label} has no loss and no norm among its metrics.",
+            "give the log of the rank that prints the steps; Megatron prints them on the last one",
+        )
+    main, outcomes = _choose(loaded, spikes, others)
+    conclusion = conclude(main, outcomes)
+    return Triage(
+        loaded,
+        tuple(spikes),
+        main,
+        tuple(outcomes),
+        conclusion,
+        explain(conclusion, main, outcomes),
+        advise(loaded, main, conclusion, outcomes),
+        tuple(_notes(loaded.metrics)),
+        tuple((each.label, what) for each in [loaded, *others] for what in each.problems),
+    )
+
+
+def _choose(run: Run, spikes: Sequence[Event], others: Sequence[Run]) -> tuple[Event | None, list[Outcome]]:
+    """Choose the first event that other passes say something of, else the first that is sure."""
+    order = sorted(spikes, key=lambda each: each.confidence == "low")
+    chosen: tuple[Event | None, list[Outcome]] = (None, [])
+    for event in order[:_TRIED]:
+        attempts = [*own_attempts(run, event, spikes), *(attempt_of(run, each, event) for each in others)]
+        outcomes = [judge_attempt(run, event, each) for each in attempts]
+        if chosen[0] is None:
+            chosen = event, outcomes
+        if any(each.recurs not in (NOT_COVERED, OTHER_RECIPE) for each in outcomes):
+            return event, outcomes
+    return chosen
+
+
+def _notes(metrics: pl.DataFrame) -> Iterator[str]:
+    norms = kinds_of_names(metrics)
+    for name, value, num, resolution in uninformative(metrics).iter_rows():
+        decimals = 0 if not resolution else max(0, round(-pl.Series([resolution]).log10()[0]))
+        text = f"{value:.{decimals}f}" if resolution else f"{value:g}"
+        zero = ", never evidence of a zero gradient" if value == 0 and norms[name] else ""
+        yield f"{name} is {text} in all {num:,} records: not informative (not logged, or broken){zero}"
+    for name, first, last, num in zero_stretches(metrics).iter_rows():
+        yield (
+            f"{name} is zero from step {first} to {last} ({num:,} records): not informative there (not "
+            "logged, or broken)"
+        )

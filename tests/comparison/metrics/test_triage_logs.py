@@ -1,0 +1,174 @@
+"""Triage of console logs as they are written: losses that vanish, messages of one rank, checkpoints."""
+
+import json
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+import detlab as dl
+
+SCHEMA = json.loads(files("detlab").joinpath("schemas/triage.json").read_text("utf-8"))
+
+
+def record(step, loss="2.1", norm="0.300", scale="1.0", skipped=0):
+    """One line of Megatron; a loss or norm of None is not printed."""
+    fields = {
+        "consumed samples": f"{step * 8:12d}",
+        "elapsed time per iteration (ms)": f"{1000 + step % 7}.0",
+        "learning rate": "3.000000E-04",
+        "global batch size": "    8",
+        "lm loss": None if loss is None else f"{float(loss):.6E}",
+        "loss scale": scale,
+        "grad norm": norm,
+        "number of skipped iterations": f"{skipped:3d}",
+        "number of nan iterations": "  0",
+    }
+    told = " | ".join(f"{name}: {value}" for name, value in fields.items() if value is not None)
+    return f" iteration {step:8d}/  250000 | {told} |"
+
+
+def quiet(first, last, every=1):
+    return [
+        record(step, 2.1 + 0.01 * (step % 5), f"0.{300 + step % 9}") for step in range(first, last + 1, every)
+    ]
+
+
+@pytest.fixture
+def run_of(tmp_path):
+    def load(*logs, label="a"):
+        folder = tmp_path / label
+        folder.mkdir()
+        for number, lines in enumerate(logs):
+            (folder / f"rank_{number}.log").write_text("\n".join(lines) + "\n")
+        return dl.load_run(folder, label=label)
+
+    return load
+
+
+def checked(triage):
+    jsonschema.validate(triage.to_json(), SCHEMA)
+    return triage
+
+
+class TestLossThatIsNotPrinted:
+    """O37: the same missing field, three meanings."""
+
+    def test_with_a_norm_of_nan_the_loss_is_nan_from_its_first_step(self, run_of):
+        lines = [*quiet(1, 20), record(21, None, "nan"), record(22, None, "nan")]
+        triage = checked(dl.triage(run_of(lines)))
+        assert [each.kind for each in triage.spikes] == ["not finite"]
+        assert (triage.main.onset, triage.main.recovery) == (21, None)
+        assert set(triage.main.metrics) == {"lm loss", "grad norm"}
+
+    def test_where_all_iterations_were_skipped_nothing_is_wrong(self, run_of):
+        skipped = [record(step, None, None, "8388608.0", skipped=10) for step in (10, 20)]
+        triage = checked(dl.triage(run_of([*skipped, *quiet(30, 300, 10)])))
+        assert (triage.conclusion, triage.exit_code) == ("no spike", 0)
+
+    def test_with_a_finite_norm_it_is_zero_or_not_positive_and_suspicious(self, run_of):
+        lines = [*quiet(1, 20), record(21, None, "0.000")]
+        triage = checked(dl.triage(run_of(lines)))
+        assert (triage.main.kind, triage.main.onset) == ("not printed", 21)
+        assert "zero, negative or NaN. Suspicious; look at the loss mask." in triage.main.says
+
+    def test_a_loss_of_zero_that_is_printed_is_suspicious(self, run_of):
+        """O26 since 2026-03: a loss of zero is printed."""
+        falling = (record(step, loss) for step, loss in ((21, "0.4"), (22, "0.01"), (23, "0"), (24, "0")))
+        lines = [*quiet(1, 20), *falling]
+        triage = checked(dl.triage(run_of(lines)))
+        assert (triage.main.kind, triage.main.onset) == ("zero", 23)
+
+    def test_a_record_that_was_cut_is_no_loss_that_is_not_printed(self, run_of):
+        lines = [*quiet(1, 20), record(21)[:120]]
+        assert checked(dl.triage(run_of(lines))).conclusion == "no spike"
+
+
+class TestOneRankSaysNan:
+    """O33: sixteen logs; the last rank prints the steps, and rank 11 alone met NaN."""
+
+    def message(self, rank, step=-1):
+        return (
+            f"RuntimeError: Rank {rank}, node nodeB, device {rank % 8}, iteration {step}: Unexpected result nan "
+            "(message='found NaN in local grad norm for bucket #0 in backward pass before data-parallel "
+            "communication collective')"
+        )
+
+    def logs(self, rank=None, last=3, step=-1):
+        logs = [[f"rank {each} is up"] for each in range(15)] + [quiet(1, last)]
+        if rank is not None:
+            logs[rank].append(self.message(rank, step))
+        return logs
+
+    @pytest.mark.parametrize("step", [-1, 4])
+    def test_its_birthplace_is_the_rank_and_the_step(self, run_of, step):
+        triage = checked(dl.triage(run_of(*self.logs(11, step=step))))
+        event = triage.main
+        assert (event.kind, event.rank, event.onset) == ("not finite", 11, 4)
+        assert event.says.startswith("rank 11 on nodeB met NaN or Inf at step 4: ")
+        assert ("names no step" in event.says) == (step == -1)
+        assert triage.conclusion == "not enough evidence"
+
+    def test_again_on_the_same_rank_and_step_it_is_data_or_software(self, run_of):
+        a, b = run_of(*self.logs(11)), run_of(*self.logs(11), label="b")
+        triage = checked(dl.triage(a, reruns=[b]))
+        assert triage.conclusion == "deterministic"
+        assert "data or software" in triage.why
+        assert "b has it again at step 4 on rank 11" in triage.why
+
+    def test_gone_in_a_rerun_it_is_a_race_or_hardware(self, run_of):
+        a, b = run_of(*self.logs(11)), run_of(*self.logs(last=9), label="b")
+        triage = checked(dl.triage(a, reruns=[b]))
+        assert triage.conclusion == "not reproduced"
+        assert "suspect a race or hardware" in triage.why
+
+    def test_on_another_rank_it_is_not_the_same(self, run_of):
+        a, b = run_of(*self.logs(11)), run_of(*self.logs(3), label="b")
+        triage = checked(dl.triage(a, reruns=[b]))
+        assert triage.conclusion == "recurs"
+        assert "on rank 3" in triage.why
+
+    def test_two_ranks_of_one_step_are_one_event(self, run_of):
+        logs = self.logs(11)
+        logs[12].append(self.message(12))
+        triage = checked(dl.triage(run_of(*logs)))
+        assert len(triage.spikes) == 1
+        assert triage.main.rank is None
+        assert triage.main.says.startswith("ranks 11-12 on nodeB")
+
+    def test_an_unexpected_result_that_is_a_number_is_no_nan(self, run_of):
+        logs = self.logs()
+        logs[11].append(
+            self.message(11, 4).replace("result nan", "result 9.25").replace("NaN in", "spike in")
+        )
+        assert checked(dl.triage(run_of(*logs))).conclusion == "no spike"
+
+
+class TestWindow:
+    def saved(self, step):
+        return f"  successfully saved checkpoint at iteration {step:7d} to /ckpt"
+
+    def spiky(self, every=1):
+        lines = quiet(100, 400, every)
+        at = next(index for index, line in enumerate(lines) if " 300/" in line)
+        lines[at : at + 3] = [record(300 + every * each, 6 - each) for each in range(3)]
+        return lines, at
+
+    def test_it_resumes_from_the_last_checkpoint_before_the_window(self, run_of):
+        lines, at = self.spiky()
+        lines[at - 20 : at - 20] = [self.saved(279)]
+        lines[at:at] = [self.saved(299)]
+        triage = checked(dl.triage(run_of(lines)))
+        assert 'steps="298-300"' in triage.next
+        assert "resume from the checkpoint of step 279 (rank_0.log, line 181)" in triage.next
+
+    def test_it_begins_one_log_interval_and_one_step_before(self, run_of):
+        lines, _ = self.spiky(every=10)
+        assert 'steps="289-300"' in checked(dl.triage(run_of(lines))).next
+
+    def test_without_a_checkpoint_in_the_log_it_names_none(self, run_of):
+        assert "resume" not in checked(dl.triage(run_of(self.spiky()[0]))).next
+
+    def test_it_does_not_begin_before_the_first_step(self, run_of):
+        lines = [record(1), record(2, "9"), record(3, "9"), record(4)]
+        assert 'steps="1-2"' in checked(dl.triage(run_of(lines))).next
