@@ -7,6 +7,7 @@ a *verdict* says how the event of one run compares with its partner in the other
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
@@ -241,6 +242,52 @@ class Coordinate(NamedTuple):
         """Write the axes that are always meaningful, then the others where they are not zero."""
         parts = [f"{name}{value}" for name, value in self._asdict().items() if value or name in ("tp", "dp")]
         return " ".join(parts)
+
+
+RANK_ORDER: Final = "tp-cp-ep-dp-pp"
+"""The order in which Megatron counts ranks through its axes, the innermost first."""
+
+
+def rank_coordinate(rank: int, sizes: Mapping[str, int], order: str = RANK_ORDER) -> Coordinate:
+    """Give the place of a global rank in Megatron's layout.
+
+    Dense layers have no ep axis and expert layers no cp axis, so that the same ranks are counted twice
+    (megatron/core/parallel_state.py, ``RankGenerator``).
+
+    Parameters
+    ----------
+    rank
+        The global rank.
+    sizes
+        Size of each axis. One that is not named has the size 1, but for ``etp``, which has that of tp.
+    order
+        The axes, the innermost first, joined by hyphens.
+
+    Raises
+    ------
+    ValueError
+        The rank is not in a layout of these sizes.
+    """
+    names = order.split("-")
+    known = {"etp": sizes.get("tp", 1), **sizes}
+    dense = _count_through([name for name in names if name != "ep"], rank, known)
+    replicas = known.get("tp", 1) * known.get("cp", 1) * known.get("dp", 1)
+    expert_dp = replicas // (known["etp"] * known.get("ep", 1))
+    expert = _count_through(
+        [name for name in names if name != "cp"], rank, {**known, "tp": known["etp"], "dp": expert_dp}
+    )
+    return Coordinate(**dense, ep=expert["ep"])
+
+
+def _count_through(names: Sequence[str], rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Take a rank apart along axes, the innermost first; the last one takes what is left."""
+    place = {}
+    left = rank
+    for name in names:
+        left, place[name] = divmod(left, max(sizes.get(name, 1), 1))
+    if left:
+        raise ValueError(f"rank {rank} is not in a layout of {dict(sizes)}")
+    return place
 
 
 @dataclass(frozen=True, slots=True, order=True)

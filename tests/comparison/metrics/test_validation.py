@@ -158,7 +158,8 @@ def test_equality_is_that_of_bits_where_they_are_known_and_of_what_was_printed_o
 
 @pytest.mark.parametrize(
     ("a", "b", "tolerance", "equal"),
-    [(1.0, 1.0009, 0.001, True), (1.0, 1.0011, 0.001, False), (1.0, -1.0, 0.5, False), (math.nan, 1.0, 9.0, False),
+    [(1.0, 1.0009, 0.001, True), (1.0, 1.0011, 0.001, False), (1.0, -1.0, 0.5, False),
+     (math.nan, 1.0, 9.0, False),
      (math.inf, math.inf, 0.0, True), (0.0, -0.0, 0.0, True), (math.nan, math.nan, 0.0, True)],
 )  # fmt: skip
 def test_a_tolerance_is_a_relative_difference_as_megatron_has_it(a, b, tolerance, equal):
