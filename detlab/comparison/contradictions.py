@@ -2,8 +2,9 @@
 
 An op that works elementwise, or makes a constant, gives the same bits for the same bits on sound hardware:
 where it seems not to, something that was not recorded stands behind it, and its verdict is unknown. Fresh
-memory is no origin. A list op judged as a whole can hide a lane that is one, and two calls in another order
-that share what they write to or draw from are the cause of what follows.
+memory is no origin, and neither is a snapshot of what an earlier call gave. A list op judged as a whole can
+hide a lane that is one, and two calls in another order that share what they write to or draw from are the
+cause of what follows.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.communication import Judgement
+from detlab.comparison.lineage import given_before
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
 from detlab.ops import base_name, is_constant, is_deterministic, is_lane_wise, makes_fresh_memory
@@ -50,8 +52,22 @@ def judge_contradictions(rank: RankComparison) -> dict[int, Judgement]:
     origins = rank.counted(Verdict.ORIGIN)
     calls = origins[rank.events(origins, ("kind",))["kind"] != Kind.COLLECTIVE]
     found |= {position: Judgement(Verdict.UNKNOWN, "in_flight") for position in _in_flight(rank, calls, step)}
+    found |= dict.fromkeys(_snapshots_of_results(rank, calls), Judgement(Verdict.RECEIVER))
     sound = calls[rank.has_op(calls, lambda op: is_deterministic(op) or is_constant(op))]
     return found | {int(position): Judgement(Verdict.UNKNOWN) for position in sound}
+
+
+def _snapshots_of_results(rank: RankComparison, origins: NDArray[np.intp]) -> list[int]:
+    """Find states that differ as they are held because a call of their step, or of the one before, did."""
+    facts = rank.events(origins, ("kind", "n_in", "step"))
+    is_held = (facts["kind"] == Kind.STATE) & (facts["n_in"] == 0)
+    held, steps, found = origins[is_held], facts["step"][is_held], []
+    recorded = np.unique(np.concatenate([rank.a.index["step"], rank.b.index["step"]]))
+    for step in np.unique(steps).tolist():
+        before = int(max(recorded[recorded < step], default=step))
+        near = rank.differing_in(before, step)
+        found += given_before(rank, near, held[steps == step]).tolist()
+    return found
 
 
 def _hidden_lanes(rank: RankComparison, receivers: NDArray[np.intp]) -> list[int]:

@@ -199,6 +199,28 @@ def _after(
     sources[chosen[has]] = makers[before[has]]
 
 
+def given_before(
+    rank: RankComparison, positions: NDArray[np.intp], held: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Give the calls that only show bits which earlier ones of some differing calls gave.
+
+    Parameters
+    ----------
+    rank, positions
+        Differing calls of one rank, ascending.
+    held
+        Those among them that show what stands in memory and compute nothing, ascending.
+    """
+    outputs = differing(tensors_of(rank, positions), Side.OUTPUT)
+    shown = outputs[np.isin(outputs["position"], held)]
+    makers = np.maximum(
+        *(_by_key(shown, shown[name], outputs, outputs[name]) for name in ("digest_a", "digest_b"))
+    )
+    _by_storage(shown, outputs, makers)
+    missing = np.setdiff1d(held, shown["position"])
+    return np.setdiff1d(held, np.union1d(missing, shown["position"][makers < 0])).astype(np.intp)
+
+
 def touched_before(rank: RankComparison, position: int, change: np.void) -> int | None:
     """Give the last earlier call of the same batch that used the bytes of a change; None when there is none.
 

@@ -13,6 +13,7 @@ from tests.comparison.stories import (
     ADAMW,
     ADD,
     DROPOUT,
+    INDEX_ADD,
     MM,
     MUL,
     NORM,
@@ -236,6 +237,36 @@ def test_a_scale_that_differs_makes_the_product_a_receiver_of_state():
         return [held("fc1.scale_inv", scale), Call(FP8_GEMM, "fc1", ["x", "w", scale], ["y" + scale])]
 
     expect(run("s"), run("S"), "origin receiver", ("state", "state.tensor", (0,)))
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_snapshot_of_what_an_earlier_call_gave_is_a_receiver(step):
+    def run(word):
+        return [Call(INDEX_ADD, "moe", ["x"], [word]), held("moe.table", word, step), mm("a", "b", step=2)]
+
+    expect(run("t"), run("T"), "origin receiver match", ("kernel", INDEX_ADD, (0,)))
+
+
+def test_a_snapshot_of_bytes_that_an_earlier_call_wrote_is_a_receiver():
+    def run(row, table):
+        places = {row: ("table", 16, 32), table: ("table", 0, 64)}
+        return [
+            Call(INDEX_ADD, "moe", ["x"], [row], places=places),
+            replace(held("moe.table", table), places=places),
+        ]
+
+    expect(run("r", "t"), run("R", "T"), "origin receiver", ("kernel", INDEX_ADD, (0,)))
+
+
+def test_a_state_that_no_recorded_call_gave_is_an_origin_once_however_often_it_is_shown():
+    def run(made, word):
+        snapshots = [held("scale", word, step) for step in (1, 2, 3)]
+        return [Call(INDEX_ADD, "moe", ["x"], [made]), *snapshots]
+
+    expect(
+        run("m", "s"), run("M", "S"), "origin origin receiver receiver",
+        ("kernel", INDEX_ADD, (0,)), ("state", "state.tensor", (0,)),
+    )  # fmt: skip
 
 
 def test_a_product_whose_scale_was_not_recorded_is_open():
