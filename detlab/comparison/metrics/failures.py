@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, Final
 
 import polars as pl
 
 from detlab.errors import InputError
+from detlab.readers import as_run
 from detlab.readers.metrics.messages import FAILURES, place_messages
 from detlab.run import Run
 from detlab.schema import RANK_ORDER, Coordinate, rank_coordinate
@@ -44,14 +46,14 @@ RECURRENCE_COLUMNS: Final[dict[str, Any]] = {
 
 
 def find_failures(
-    run: Run, layout: Mapping[str, int] | None = None, *, order: str = RANK_ORDER
+    run: Run | str | PathLike[str], layout: Mapping[str, int] | None = None, *, order: str = RANK_ORDER
 ) -> pl.DataFrame:
     """List the messages in which a rank says that something went wrong on it.
 
     Parameters
     ----------
     run
-        A run with a log.
+        A run with a log, or the path of its log or of a folder of logs.
     layout
         Size of each parallel axis, with ``dp``; by default what the manifest says.
     order
@@ -69,6 +71,7 @@ def find_failures(
     InputError
         A rank is not in the layout, or the layout does not say how many data-parallel replicas there are.
     """
+    run = as_run(run)
     if run.log is None:
         return pl.DataFrame(schema=FAILURE_COLUMNS)
     said = run.log.messages.filter(
@@ -110,15 +113,15 @@ TRANSIENT: Final = "transient"
 INSUFFICIENT: Final = "insufficient evidence"
 
 
-def recurs_at(run: Run, reruns: Sequence[Run]) -> pl.DataFrame:
+def recurs_at(run: Run | str | PathLike[str], reruns: Sequence[Run | str | PathLike[str]]) -> pl.DataFrame:
     """Say of each failure of a run whether it comes back in reruns, and what that means.
 
     Parameters
     ----------
     run
-        The run that failed.
+        The run that failed, or the path of its log.
     reruns
-        The same steps again: resumes from a checkpoint before the failure, or whole runs.
+        The same steps again: resumes from a checkpoint before the failure, or whole runs; or their paths.
 
     Returns
     -------
@@ -130,7 +133,7 @@ def recurs_at(run: Run, reruns: Sequence[Run]) -> pl.DataFrame:
     """
     failures = find_failures(run, {}).unique(["rank", "step", "kind"], keep="first", maintain_order=True)
     rows = []
-    for rerun in reruns:
+    for rerun in map(as_run, reruns):
         again = find_failures(rerun, {})
         rows += [_recurrence(row, again, rerun) for row in failures.iter_rows(named=True)]
     return pl.DataFrame(rows, RECURRENCE_COLUMNS)

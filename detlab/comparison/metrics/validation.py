@@ -13,12 +13,14 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from os import PathLike
 from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from detlab.comparison.metrics.validation_rows import CASE_COLUMNS, validation_cases
 from detlab.errors import InputError
+from detlab.readers import as_run
 from detlab.run import Run
 
 ATTEMPTS: Final = ("initial", "first rerun", "second rerun")
@@ -125,13 +127,13 @@ def attribute_failure(
     )
 
 
-def attribute_failures(run: Run, *, tolerance: float | None = None) -> pl.DataFrame:
+def attribute_failures(run: Run | str | PathLike[str], *, tolerance: float | None = None) -> pl.DataFrame:
     """Attribute every failed validation that the logs or the tracker file of a run tell of.
 
     Parameters
     ----------
     run
-        A run with a log, for example ``dl.load_run("tracker.txt")``.
+        A run with a log, or the path of its log or of Megatron's tracker file.
     tolerance
         As in `attribute_failure`; Megatron itself allows 0.001 for grad norms and the loss.
 
@@ -141,8 +143,9 @@ def attribute_failures(run: Run, *, tolerance: float | None = None) -> pl.DataFr
     failed), ``conclusion``, ``node`` and ``device`` (the suspect), ``num_results``, ``evidence``, ``why``,
     ``next``.
     """
+    log = as_run(run).log
     rows = []
-    for case in validation_cases(run.log.messages) if run.log else ():
+    for case in validation_cases(log.messages) if log else ():
         known = [ValidationResult(*each) for each in case.results]
         found = attribute_failure(known, tolerance=tolerance)
         rows.append(

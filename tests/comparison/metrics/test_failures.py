@@ -190,3 +190,11 @@ def test_without_failures_or_reruns_there_is_nothing_to_say(tmp_path):
     clean = run_of(tmp_path / "clean")
     assert recurs_at(clean, [clean]).is_empty()
     assert recurs_at(run_of(tmp_path / "first", failed(11)), []).is_empty()
+
+
+def test_paths_do_as_well_as_runs(tmp_path):
+    run = run_of(tmp_path / "first", failed(11))
+    gone = run_of(tmp_path / "gone", steps=6)
+    assert find_failures(tmp_path / "first").equals(find_failures(run))
+    by_path = recurs_at(str(tmp_path / "first"), [tmp_path / "gone"])
+    assert by_path.equals(recurs_at(run, [gone]))

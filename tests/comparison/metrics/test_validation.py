@@ -309,3 +309,9 @@ def test_megatrons_tolerance_can_be_given(tmp_path):
 
 def test_a_log_without_a_failure_has_none(tmp_path):
     assert attributed(tmp_path, record(2)) == []
+
+
+def test_a_path_does_as_well_as_a_run(tmp_path):
+    log = write(tmp_path, record(1), *LOST)
+    assert attribute_failures(log).equals(attribute_failures(load_run(log)))
+    assert len(attribute_failures(str(log))) == 1
