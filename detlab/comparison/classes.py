@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Executor
@@ -30,6 +29,16 @@ _SIGNED: Final = ("microbatch", "phase", "num_rows", "identity", "values")
 """What is equal in the index of two traces just when all their events of a step are."""
 
 
+def unlike_labels(labels: Sequence[str]) -> list[str]:
+    """Give the labels that several runs have a number each."""
+    counts, seen = Counter(labels), Counter[str]()
+    unlike = []
+    for label in labels:
+        seen[label] += 1
+        unlike.append(f"{label} #{seen[label]}" if counts[label] > 1 else label)
+    return unlike
+
+
 def refuse_unlike(runs: Sequence[Run], labels: Sequence[str]) -> None:
     """Refuse runs of which not all have one parallel layout and one digest.
 
@@ -38,7 +47,8 @@ def refuse_unlike(runs: Sequence[Run], labels: Sequence[str]) -> None:
     NotComparable
         Bits of another layout are other shards, and digests of another algorithm other numbers.
     """
-    _refuse("parallel layouts", list(map(_layout, runs)), labels)
+    laid_out = [(label, _layout(run)) for run, label in zip(runs, labels, strict=True) if _states_layout(run)]
+    _refuse("parallel layouts", [layout for _, layout in laid_out], [label for label, _ in laid_out])
     traced = [(label, _algorithm(run)) for run, label in zip(runs, labels, strict=True) if run.ranks]
     _refuse("digests", [algorithm for _, algorithm in traced], [label for label, _ in traced])
 
@@ -53,6 +63,11 @@ def _refuse(what: str, facts: Sequence[str], labels: Sequence[str]) -> None:
         raise NotComparable(
             f"The runs have different {what} ({found}).", "compare the runs of each kind by themselves"
         )
+
+
+def _states_layout(run: Run) -> bool:
+    """Say whether the layout is known: a log of step metrics does not tell on how many ranks it trained."""
+    return bool(run.manifest.world_size or run.manifest.layout)
 
 
 def _layout(run: Run) -> str:
@@ -226,19 +241,3 @@ def by_key(keys: Sequence[Hashable | None]) -> Classes:
     """Give the classes of runs with equal keys; a run whose key is None has no class."""
     groups = [members for key, members in _members(keys).items() if key is not None]
     return _numbered(groups, len(keys))
-
-
-def partition_metrics(runs: Sequence[Run]) -> dict[tuple[int, str], Classes]:
-    """Give the classes at every step and metric, by the bits of the values on the ranks that all have."""
-    found: dict[tuple[int, str], list[dict[int, bytes]]] = {}
-    for at, run in enumerate(runs):
-        for step, rank, name, value in run.metrics.select("step", "rank", "name", "value").iter_rows():
-            cells = found.setdefault((step, name), [{} for _ in runs])
-            cells[at][rank] = b"" if value is None else struct.pack("<d", value)
-    return {place: _metric_classes(cells) for place, cells in sorted(found.items())}
-
-
-def _metric_classes(cells: Sequence[dict[int, bytes]]) -> Classes:
-    common = reduce(set.intersection, (set(cell) for cell in cells if cell))
-    keys = [tuple(cell[rank] for rank in sorted(common)) if cell and common else None for cell in cells]
-    return by_key(keys)

@@ -20,7 +20,7 @@ _MAX_STATES: Final = 100_000
 _Remaining = tuple[int, ...]
 
 
-def exact_test(table: Sequence[Sequence[int]]) -> float | None:
+def exact_test(table: Sequence[Sequence[int]]) -> Fraction | None:
     """Give the share of all tables with these margins that are as unlikely as this one, or more so.
 
     For two rows and two columns this is Fisher's exact test (two-sided), for more its extension by
@@ -34,7 +34,7 @@ def exact_test(table: Sequence[Sequence[int]]) -> float | None:
 
     Returns
     -------
-    A probability above 0 and up to 1; None when there are too many tables to go through.
+    A probability above 0 and up to 1, as a fraction; None when there are too many tables to go through.
     """
     cells = [list(row) for row in table]
     rows = [sum(row) for row in cells if sum(row)]
@@ -47,7 +47,7 @@ def exact_test(table: Sequence[Sequence[int]]) -> float | None:
     observed = prod(factorial(count) for row in cells for count in row)
     margins = prod(map(factorial, rows)) * prod(map(factorial, columns))
     seen = sum((Fraction(num, product) for product, num in ways.items() if product >= observed), Fraction(0))
-    return float(seen * margins / factorial(sum(rows)))
+    return seen * margins / factorial(sum(rows))
 
 
 def _products(rows: _Remaining, columns: Sequence[int]) -> Counter[int] | None:

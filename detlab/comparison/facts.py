@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ ABSENT: Final = "absent"
 """Value of a fact that a run does not state; values themselves are JSON texts, so none reads like this."""
 
 ASSOCIATION: Final = "association, not proof"
+
+HOSTS: Final = "hosts"
+"""Path of the hosts that somebody stated for a run; each host is a fact of its own."""
 
 ENVIRONMENT_KINDS: Final = ("environment", "version")
 """Kinds of facts that say where and with what a run ran, not what it was asked for."""
@@ -42,6 +46,10 @@ COUNT_COLUMNS: Final[dict[str, Any]] = {
     "num_runs": pl.Int64,
 }
 """Columns of the tables of counts behind the facts."""
+
+
+Stated = Mapping[str, tuple[str, ...]]
+"""What is stated of a run: for each path the different values, as JSON texts."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +85,14 @@ class Fact:
         values = set(self.values)
         return len({value for _, value in self.counts}) == len(self.counts) and len(values) < len(self.values)
 
-    @cached_property
+    @property
     def p(self) -> float | None:
         """How often a shuffle of the runs over the classes gives a table that stands out as much."""
+        return None if self.exact is None else float(self.exact)
+
+    @cached_property
+    def exact(self) -> Fraction | None:
+        """The same as a fraction."""
         classes, values = sorted(set(self.classes)), sorted(set(self.values))
         return exact_test([[self.counts[name, value] for value in values] for name in classes])
 
@@ -90,29 +103,52 @@ class Fact:
         return tuple(seen.setdefault(value, len(seen)) for value in self.values)
 
 
-def associate(groups: Mapping[str, Sequence[Run]]) -> list[Fact]:
-    """List what the runs state differently, what goes best with the groups first.
+def facts_that_differ(classes: Sequence[str], stated: Sequence[Stated]) -> list[Fact]:
+    """List what the runs state differently, what goes best with their classes first.
 
     Parameters
     ----------
-    groups
-        The runs of each class, such as ``{"bad": […], "good": […]}``.
+    classes, stated
+        For each run the name of its class, such as ``"bad"`` or ``"good"``, and what is stated of it.
 
     Returns
     -------
     Facts by ascending probability. An association is no proof: replay the suspect step on the suspect
     host and on another one.
     """
-    classes = tuple(name for name, runs in groups.items() for _ in runs)
-    stated = [run_facts(run) for runs in groups.values() for run in runs]
     names = sorted({name for facts in stated for name in facts})
     facts = [
-        Fact(name, _kind(path), values, classes)
+        Fact(name, _kind(path), values, tuple(classes))
         for path in names
         for name, values in _tables(path, [facts.get(path, ()) for facts in stated])
         if len(set(values)) > 1
     ]
     return sorted(facts, key=lambda fact: (1.0 if fact.p is None else fact.p, fact.name))
+
+
+def stated_of(run: Run, hosts: Collection[str] = (), facts: Mapping[str, object] | None = None) -> Stated:
+    """Give what a run states and what else is known of it.
+
+    Parameters
+    ----------
+    run
+        The run.
+    hosts
+        The hosts that it ran on, if somebody says so; then they stand for those that it recorded itself.
+    facts
+        Other facts of it.
+    """
+    known = run_facts(run) | {path: (value,) for path, value in _flatten(facts or {})}
+    if hosts:
+        known.pop("host", None)
+        known[HOSTS] = tuple(sorted(map(_as_text, hosts)))
+    return known
+
+
+def recorded_hosts(run: Run) -> tuple[str, ...]:
+    """Give the hosts on which the ranks of a trace say that they ran."""
+    stated = {rank.header.recipe.get("host") for rank in run.ranks}
+    return tuple(sorted(host for host in stated if isinstance(host, str)))
 
 
 def run_facts(run: Run) -> dict[str, tuple[str, ...]]:
@@ -137,7 +173,11 @@ def _flatten(content: Mapping[str, object], prefix: str = "") -> Iterator[tuple[
         if isinstance(value, Mapping):
             yield from _flatten(value, path)
         else:
-            yield path, json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+            yield path, _as_text(value)
+
+
+def _as_text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def _kind(path: str) -> str:
@@ -149,8 +189,25 @@ def _kind(path: str) -> str:
     return "environment" if head in _ENVIRONMENT or not rest else "argument"
 
 
+def _host_fact(host: str) -> str:
+    """Name the fact that a run had a host among its own."""
+    return f"host {host} is in the run"
+
+
+def host_of(fact: Fact) -> str:
+    """Give the host whose presence in the runs a fact tells; "" for any other fact."""
+    head, tail = _host_fact("\0").split("\0")
+    is_host = fact.name.startswith(head) and fact.name.endswith(tail)
+    return fact.name[len(head) : -len(tail)] if is_host else ""
+
+
 def _tables(path: str, stated: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Give a fact with its value in each run, and each value of it that only some ranks of a run have."""
+    if path == HOSTS:
+        for host in sorted({host for hosts in stated for host in hosts}):
+            values = tuple(json.dumps(host in hosts) if hosts else ABSENT for hosts in stated)
+            yield _host_fact(json.loads(host)), values
+        return
     yield path, tuple(" + ".join(values) or ABSENT for values in stated)
     if any(len(values) > 1 for values in stated):
         for value in sorted({value for values in stated for value in values}):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from detlab.comparison.classes import (
@@ -19,11 +19,22 @@ from detlab.comparison.classes import (
     by_key,
     common_ranks,
     least_evidence,
-    partition_metrics,
     refuse_unlike,
+    unlike_labels,
 )
-from detlab.comparison.facts import ENVIRONMENT_KINDS, Fact, associate, counts_frame, facts_frame, run_facts
+from detlab.comparison.facts import (
+    ENVIRONMENT_KINDS,
+    Fact,
+    Stated,
+    counts_frame,
+    facts_frame,
+    facts_that_differ,
+    recorded_hosts,
+    stated_of,
+)
 from detlab.comparison.findings import Finding
+from detlab.comparison.metric_classes import MetricClasses, partition_metrics
+from detlab.comparison.stated import Facts, Hosts, as_facts, as_hosts, refuse_strangers
 from detlab.comparison.strength import Pair, seen_in_pairs
 from detlab.errors import NotComparable
 from detlab.readers import as_run
@@ -36,7 +47,6 @@ STEP_COLUMNS: Final[dict[str, Any]] = {
     "class": pl.Int64,
     "num_classes": pl.Int64,
 }
-METRIC_COLUMNS: Final[dict[str, Any]] = {"step": pl.Int64, "name": pl.String, **STEP_COLUMNS}
 
 _HOST: Final = re.compile(r"(^|[._])(host|node)_?(s|name|names)?$", re.IGNORECASE)
 """Paths of facts that say on which machine a rank ran."""
@@ -53,10 +63,13 @@ class ManyComparison:
     step_classes
         For each step the class of every run by its trace; None where a run lacks the step, is cut before
         its end, or has other evidence of it than most.
-    metric_classes
-        The same for each step and metric, by the bits of the recorded values.
-    evidence
-        The least evidence of any output that was compared; NONE when there are metrics alone.
+    metrics
+        The same for each step and metric: by the bits of the numbers where they are known, by the digits
+        that were printed where they are not.
+    trace_evidence
+        The least evidence of any output in the traces; NONE when there are metrics alone.
+    stated
+        What is stated of each run: by itself, and by whoever compares it.
     problems
         (where, what) for each thing that is missing, damaged or left out.
     pair_findings
@@ -66,15 +79,24 @@ class ManyComparison:
     runs: tuple[Run, ...]
     labels: tuple[str, ...]
     step_classes: Mapping[int, Classes]
-    metric_classes: Mapping[tuple[int, str], Classes]
-    evidence: Evidence
+    metrics: MetricClasses
+    trace_evidence: Evidence
+    stated: tuple[Stated, ...]
     problems: tuple[tuple[str, str], ...]
     pair_findings: Mapping[Pair, tuple[Finding, ...]]
+
+    @property
+    def evidence(self) -> Evidence:
+        """The least evidence of what was compared: PRINTED as soon as one number is rounded text."""
+        known = {self.trace_evidence, self.metrics.evidence} - {Evidence.NONE}
+        return min(known, default=Evidence.NONE)
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
         """Class of each run over everything that all runs recorded, from 1 in the order of the runs."""
-        whole = [classes for _, classes in self._places() if None not in classes]
+        whole = [classes for classes in self.step_classes.values() if None not in classes]
+        shared = self.metrics.numbers[(self.metrics.numbers > 0).all(axis=1)]
+        whole += map(tuple, np.unique(shared, axis=0).tolist())
         return tuple(number or 0 for number in by_key(list(zip(*whole, strict=True))))
 
     @property
@@ -86,23 +108,25 @@ class ManyComparison:
     def _labels_of(self, number: int) -> list[str]:
         return [label for label, each in zip(self.labels, self.numbers, strict=True) if each == number]
 
-    def _places(self) -> Iterator[tuple[int, Classes]]:
-        """Give the classes at each step and at each metric of it."""
-        yield from self.step_classes.items()
-        yield from ((step, classes) for (step, _), classes in self.metric_classes.items())
-
-    @property
+    @cached_property
     def first_step(self) -> int | None:
         """The first step, by trace or by metric, at which not all runs are equal."""
-        return min((step for step, classes in self._places() if num_classes(classes) > 1), default=None)
+        traced = [step for step, classes in self.step_classes.items() if num_classes(classes) > 1]
+        found = [*traced, self.metrics.first()[0]]
+        return min((step for step in found if step is not None), default=None)
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every run has a class at every step and metric, and nothing is missing or damaged."""
+        traced = all(None not in classes for classes in self.step_classes.values())
+        return traced and not self.problems and bool((self.metrics.numbers > 0).all())
 
     @property
     def verdict(self) -> str:
         """``match``, ``diverged``, or ``incomplete``: nothing differs, but not all could be compared."""
         if self.first_step is not None:
             return "diverged"
-        lacking = self.problems or any(None in classes for _, classes in self._places())
-        return "incomplete" if lacking else "match"
+        return "match" if self.complete else "incomplete"
 
     @property
     def exit_code(self) -> int:
@@ -132,15 +156,11 @@ class ManyComparison:
         Returns
         -------
         One row per step, metric and run: ``step``, ``name``, ``run``, ``class`` (null where the run does
-        not have the metric), ``num_classes``. Values are equal when their bits are, as far as they were
-        recorded: a rounded number hides a difference.
+        not have the metric, or printed it with so few digits that it fits two classes), ``num_classes``,
+        ``resolution`` (the coarsest that any run printed the number with; null: exact). Rounded numbers
+        that are equal hide a difference.
         """
-        rows = [
-            {"step": step, "name": name, "run": label, "class": number, "num_classes": num_classes(classes)}
-            for (step, name), classes in self.metric_classes.items()
-            for label, number in zip(self.labels, classes, strict=True)
-        ]
-        return pl.DataFrame(rows, METRIC_COLUMNS)
+        return self.metrics.frame(self.labels)
 
     @cached_property
     def findings(self) -> pl.DataFrame:
@@ -159,12 +179,8 @@ class ManyComparison:
 
     @cached_property
     def found_facts(self) -> tuple[Fact, ...]:
-        """What the runs state differently, what goes best with the classes first."""
-        groups = {
-            str(number): [run for run, each in zip(self.runs, self.numbers, strict=True) if each == number]
-            for number in sorted(set(self.numbers))
-        }
-        return tuple(associate(groups))
+        """What is stated of the runs differently, what goes best with the classes first."""
+        return tuple(facts_that_differ(list(map(str, self.numbers)), self.stated))
 
     @cached_property
     def facts(self) -> pl.DataFrame:
@@ -211,14 +227,13 @@ class ManyComparison:
     @property
     def states_hosts(self) -> bool:
         """Whether every run says on which hosts it ran; what is not stated may differ all the same."""
-        return all(any(_HOST.search(path) for path in run_facts(run)) for run in self.runs)
+        return all(any(_HOST.search(path) for path in stated) for stated in self.stated)
 
     def _is_run_to_run(self) -> bool:
         """Say whether two runs of different classes state the same in everything."""
-        order = sorted(range(len(self.runs)), key=lambda at: self.numbers[at])  # the order of the facts
-        stated = [tuple(fact.values[at] for fact in self.found_facts) for at in range(len(order))]
-        pairs = {(facts, self.numbers[at]) for facts, at in zip(stated, order, strict=True)}
-        return len({facts for facts, _ in pairs}) < len(pairs)
+        stated = [tuple(fact.values[at] for fact in self.found_facts) for at in range(len(self.runs))]
+        pairs = set(zip(stated, self.numbers, strict=True))
+        return len(set(stated)) < len(pairs)
 
     def pair_verdict(self, a: str, b: str) -> tuple[str, int | None]:
         """Compare two of the runs by their classes.
@@ -228,16 +243,25 @@ class ManyComparison:
         ``match``, ``diverged``, ``incomplete`` or ``invalid`` (they share nothing that could be compared),
         and the first step at which they differ.
         """
-        at_a, at_b = self.labels.index(a), self.labels.index(b)
-        pairs = [(step, classes[at_a], classes[at_b]) for step, classes in self._places()]
-        shared = [(step, mine, theirs) for step, mine, theirs in pairs if None not in (mine, theirs)]
+        pair = self.labels.index(a), self.labels.index(b)
+        traced = [(step, classes[pair[0]], classes[pair[1]]) for step, classes in self.step_classes.items()]
+        shared = [(step, mine, theirs) for step, mine, theirs in traced if None not in (mine, theirs)]
         differing = [step for step, mine, theirs in shared if mine != theirs]
-        if differing:
-            return "diverged", min(differing)
-        if not shared:
+        first = self.metrics.first(pair)[0]
+        if differing or first is not None:
+            return "diverged", min(step for step in (*differing, first) if step is not None)
+        has_class = self.metrics.numbers[:, list(pair)] > 0
+        if not shared and not has_class.all(axis=1).any():
             return "invalid", None
-        one_sided = any((mine is None) != (theirs is None) for _, mine, theirs in pairs)
+        one_sided = any((mine is None) != (theirs is None) for _, mine, theirs in traced)
+        one_sided |= bool((has_class[:, 0] != has_class[:, 1]).any())
         return ("incomplete" if one_sided else "match"), None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the classes of the step metrics in their JSON form, see ``detlab/schemas/metrics.json``."""
+        from detlab.comparison.many_json import metrics_json
+
+        return metrics_json(self)
 
     def __repr__(self) -> str:
         from detlab.comparison.many_text import summary
@@ -251,14 +275,26 @@ def num_classes(classes: Classes) -> int:
 
 
 def compare_many(
-    runs: Sequence[Run | str | PathLike[str]], *, executor: Executor | None = None
+    runs: Sequence[Run | str | PathLike[str]],
+    *,
+    hosts: Hosts | str | PathLike[str] | None = None,
+    facts: Facts | str | PathLike[str] | None = None,
+    executor: Executor | None = None,
 ) -> ManyComparison:
     """Partition runs into classes of equal bits, and join the classes with what the runs state.
+
+    Runs may be traces or mere logs of step metrics. Of a log only the printed digits are known: then the
+    evidence of the classes is ``printed``, and never that they are bitwise the same.
 
     Parameters
     ----------
     runs
         Two runs or more, or paths that `detlab.load_run` can read.
+    hosts
+        The hosts of each run by its label, for logs that do not state them: ``{"A1": ["n1", "n2"]}``, or
+        the path of a TOML, JSON or CSV file of them. Each host becomes a fact of the runs that it is in.
+    facts
+        What else is known of each run, by its label: ``{"A1": {"racks": 1}}``; or a TOML or JSON file.
     executor
         Where ranks are compared: any `concurrent.futures.Executor`. By default a thread per core.
 
@@ -267,45 +303,53 @@ def compare_many(
     NotComparable
         There are fewer than two runs; or they have different layouts or digests, or no rank, step or
         metric that all of them have.
+    InputError
+        A list of hosts or facts is malformed, or names a run that is not there.
     TraceError
         A run cannot be read.
     """
     loaded = [as_run(run) for run in runs]
-    labels = _unlike_labels([run.label for run in loaded])
+    labels = unlike_labels([run.label for run in loaded])
     if len(loaded) < 2:
         raise NotComparable(f"{len(loaded)} run is nothing to compare.", "give two runs or more")
     refuse_unlike(loaded, labels)
+    stated = _stated(loaded, labels, as_hosts(hosts), as_facts(facts))
     kept, problems = common_ranks(loaded, labels)
     partition = Partition(kept, labels, executor)
     steps, metrics = partition.steps(), partition_metrics(loaded)
-    _refuse_unrelated(labels, [*steps.values(), *metrics.values()])
+    _refuse_unrelated(labels, list(steps.values()), metrics)
     findings = partition.findings()
     problems += [
         (label, what) for run, label in zip(loaded, labels, strict=True) for what in run.problems
     ] + partition.problems
     return ManyComparison(
-        tuple(loaded), tuple(labels), steps, metrics, least_evidence(kept), tuple(dict.fromkeys(problems)),
-        findings,
+        tuple(loaded), tuple(labels), steps, metrics, least_evidence(kept), stated,
+        tuple(dict.fromkeys(problems)), findings,
     )  # fmt: skip
 
 
-def _refuse_unrelated(labels: Sequence[str], places: Sequence[Classes]) -> None:
+def _stated(
+    runs: Sequence[Run], labels: Sequence[str], hosts: Mapping[str, Sequence[str]], facts: Facts
+) -> tuple[Stated, ...]:
+    refuse_strangers([*hosts, *facts], labels, "The hosts and facts")
+    return tuple(
+        stated_of(run, hosts.get(label, recorded_hosts(run) if hosts else ()), facts.get(label))
+        for run, label in zip(runs, labels, strict=True)
+    )
+
+
+def _refuse_unrelated(labels: Sequence[str], steps: Sequence[Classes], metrics: MetricClasses) -> None:
     """Refuse runs of which not all have a class at one step or metric: they have no classes together."""
-    if any(None not in classes for classes in places):
+    has_class = metrics.numbers > 0
+    if any(None not in classes for classes in steps) or has_class.all(axis=1).any():
         return
-    alone = [label for at, label in enumerate(labels) if all(classes[at] is None for classes in places)]
+    alone = [
+        label
+        for at, label in enumerate(labels)
+        if not has_class[:, at].any() and all(classes[at] is None for classes in steps)
+    ]
     found = f"; nothing of {', '.join(alone)} can be compared" if alone else ""
     raise NotComparable(
         f"The runs have no step and no metric that all of them have with the same evidence{found}.",
         "leave out the runs that lack them, or record the same steps of every run",
     )
-
-
-def _unlike_labels(labels: Sequence[str]) -> list[str]:
-    """Give the labels that several runs have a number each."""
-    counts, seen = Counter(labels), Counter[str]()
-    unlike = []
-    for label in labels:
-        seen[label] += 1
-        unlike.append(f"{label} #{seen[label]}" if counts[label] > 1 else label)
-    return unlike

@@ -4,20 +4,17 @@ import math
 from dataclasses import replace
 from itertools import chain
 
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab import compare_many, samples
 from detlab.comparison import arm_gates, arm_pairs
-from detlab.comparison.facts import associate
 from detlab.errors import NotComparable
+from detlab.readers.metrics.frame import recorded_metrics
 from detlab.schema import Flag
 from detlab.store import Selection, select_steps
 from detlab.testing import Call, make_run
-
-METRICS = {"step": pl.Int64, "rank": pl.Int64, "name": pl.String, "value": pl.Float64}
 
 
 def run(label, words="y", **recipe):
@@ -37,7 +34,7 @@ def stated(run, recipes):
 
 def with_metric(run, *values, name="grad norm"):
     rows = [(step, 0, name, value) for step, value in enumerate(values, 1)]
-    return replace(run, metrics=pl.DataFrame(rows, METRICS, orient="row"))
+    return replace(run, metrics=recorded_metrics(rows))
 
 
 def metric_run(label, *values):
@@ -198,21 +195,6 @@ def test_order_and_labels_of_runs_change_nothing_but_labels(order, words):
     assert one.facts.drop("num_values").equals(other.facts.drop("num_values"))
     renamed = compare_many([replace(each, label=f"run {each.label}") for each in runs])
     assert renamed.numbers == one.numbers
-
-
-def test_the_node_in_every_bad_run_and_no_good_one_comes_first():
-    def on_hosts(*numbers):
-        ranks = {rank: [Call("aten.mm.default", "lin", ["w"], ["y"])] for rank in range(len(numbers))}
-        return stated(make_run(ranks), [{"host": f"n{number}"} for number in numbers])
-
-    bad = [on_hosts(55, 12, 1), on_hosts(55, 12, 2), on_hosts(55, 12, 3)]
-    good = [on_hosts(12, 1, 2), on_hosts(12, 3, 1), on_hosts(12, 2, 3), on_hosts(1, 2, 3)]
-    facts = associate({"bad": bad, "good": good})
-    assert facts[0].name == 'host = "n55" on some rank'
-    assert dict(facts[0].counts) == {("bad", "true"): 3, ("good", "false"): 4}
-    assert facts[0].p == pytest.approx(1 / 35)
-    by_name = {fact.name: fact for fact in facts}
-    assert by_name['host = "n12" on some rank'].p == 1.0
 
 
 def test_real_runs_fall_into_the_classes_that_their_recipes_say():
