@@ -1,4 +1,4 @@
-"""The table of messages: how Megatron, NeMo, torchtitan, HF, DeepSpeed and fairseq word each kind."""
+"""The table of messages: how Megatron, NeMo, torchtitan, HF, DeepSpeed, fairseq and apex word each."""
 
 from __future__ import annotations
 
@@ -98,6 +98,11 @@ _SKIPPED: Final = (
         rf"(?:\[Rank (?<rank>\d+)\] )?Overflow detected\. Skipping step\. Attempted loss scale: {_NUMBER}",
     ),
     Pattern("overflow", "verflow detected, ", rf"verflow detected, .*setting loss scale to:? {_NUMBER}"),
+    Pattern(
+        "overflow",
+        "Gradient overflow.  Skipping step, ",
+        rf"Skipping step, loss scaler \d+ reducing loss scale to {_NUMBER}",
+    ),
     Pattern("steps to skip", "Will skip these iterations from tracker file", r"tracker file: \[\d"),
 )
 
@@ -132,6 +137,11 @@ _BOUNDARIES: Final = (
         r"Continuing training from global step (?<step>\d+)",
     ),
     Pattern("checkpoint loaded", "Loading model from ", r"Loading model from .*checkpoint-(?<step>\d+)"),
+    Pattern(
+        "checkpoint loaded",
+        "Loading states from ",
+        r"Loading states from .*?(?:(?:checkpoint-|step_)(?<step>\d+).*)?$",
+    ),
     Pattern(
         "checkpoint loaded",
         "[Torch] Loaded checkpoint from ",
@@ -172,6 +182,11 @@ _SAVED: Final = (
         r"Scheduled async checkpoint save for .*?(?:step=(?<step>\d+).*)?$",
     ),
     Pattern("checkpoint save started", "Saving the checkpoint", r"Saving the checkpoint(?: \(or staging|\.)"),
+    Pattern(
+        "checkpoint save started",
+        "Saving current state to ",
+        r"Saving current state to .*?(?:(?:checkpoint-|step_)(?<step>\d+).*)?$",
+    ),
     Pattern(
         "checkpoint save started",
         "Saving model checkpoint",

@@ -21,7 +21,7 @@ kind                                fills                        ``value``
 ``exit``                            step, node, value            exit code: 16 resume to disambiguate,
                                                                  17 failed on result validation
 ``overflow``                        rank, value                  loss scale that was attempted; of
-                                                                 fairseq the one that follows
+                                                                 fairseq and apex the next one
 ``steps to skip``                   (in the text)
 ``start``                           step                         (Megatron: the last step done before,
                                                                  torchtitan: the first to come)
