@@ -194,6 +194,15 @@ def rounded_where(metrics: pl.DataFrame, rounded: pl.Expr | pl.Series, unit: pl.
     )
 
 
+def significant_metrics(fields: pl.DataFrame, digits: int) -> pl.DataFrame:
+    """Make metrics of numbers with so many significant digits, of which trailing zeros are not printed."""
+    size = pl.col("value").abs()
+    # polars gives 2.9999999999999996 for the logarithm of 1000; no printed number is as near below a power
+    power = pl.when(size > 0).then((size.log10() + 1e-12).floor()).otherwise(0).cast(pl.Int32, strict=False)
+    unit = pl.concat_str(pl.lit("1e"), power - (digits - 1)).cast(pl.Float64)
+    return rounded_where(printed_metrics(fields), pl.lit(True), unit)
+
+
 class ConsoleLog(NamedTuple):
     """What one file holds."""
 

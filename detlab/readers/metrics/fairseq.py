@@ -15,9 +15,10 @@ from detlab.readers.metrics.console import (
     exact_where,
     find_records,
     rounded_where,
+    significant_metrics,
     take_apart,
 )
-from detlab.readers.metrics.frame import METRIC_SCHEMA, printed_metrics
+from detlab.readers.metrics.frame import METRIC_SCHEMA
 
 _RECORD: Final = WORD_START + r"train_inner \| (?:epoch \d+: +\d+ / \d+ \w+=|\{.epoch.: \d+, )"
 _JSON: Final = rf'"(\w+)": "?({NUMBER})"?'
@@ -83,7 +84,7 @@ def _tried(records: pl.DataFrame, memory: Memory) -> pl.DataFrame:
 
 def numbers(fields: pl.DataFrame) -> pl.DataFrame:
     """Give the numbers the resolution with which fairseq rounds them; the updates are counted."""
-    metrics = printed_metrics(fields, significant=_DIGITS)
+    metrics = significant_metrics(fields, _DIGITS)
     name = pl.col("name").cast(pl.String)
     for decimals, form in _DECIMALS.items():
         coarse = pl.max_horizontal("resolution", pl.lit(10.0**-decimals))

@@ -13,6 +13,7 @@ from detlab.readers.metrics.console import (
     as_fields,
     exact_where,
     rounded_where,
+    significant_metrics,
 )
 from detlab.readers.metrics.frame import METRIC_SCHEMA, printed_metrics
 
@@ -115,7 +116,7 @@ def numbers(fields: pl.DataFrame) -> pl.DataFrame:
     quoted = fields["text"].str.starts_with("'")
     bare = fields.with_columns(pl.col("text").str.strip_chars("'"))
     text, name = bare["text"], bare["name"].cast(pl.String)
-    few = printed_metrics(bare, significant=4)["resolution"]
+    few = significant_metrics(bare, 4)["resolution"]
     metrics = rounded_where(printed_metrics(bare), quoted, pl.lit(few))
     for decimals, form in _DECIMALS.items():
         unit = pl.min_horizontal("resolution", pl.lit(10.0**-decimals))

@@ -13,9 +13,9 @@ from detlab.readers.metrics.console import (
     Memory,
     exact_where,
     find_records,
+    significant_metrics,
     take_apart,
 )
-from detlab.readers.metrics.frame import printed_metrics
 
 _RECORD: Final = WORD_START + r"Training epoch \d+, iteration \d+/\d+ \|"
 """The iteration counts anew in each epoch and after a resume: the step is ``global_step``."""
@@ -40,7 +40,7 @@ def numbers(fields: pl.DataFrame) -> pl.DataFrame:
     """Give all numbers four significant digits but the counts, which are printed whole."""
     whole = pl.col("name").cast(pl.String).str.contains(_COUNT)
     count = fields.select(whole & pl.col("text").str.contains(r"^\d+$")).to_series()
-    return exact_where(printed_metrics(fields, significant=_DIGITS), count)
+    return exact_where(significant_metrics(fields, _DIGITS), count)
 
 
 NEMO: Final = Dialect("NeMo", ("Training epoch",), _RECORD, parse, numbers=numbers)

@@ -12,6 +12,7 @@ from detlab import load_run
 from detlab.errors import TraceError
 from detlab.readers.metrics import CONSOLES, lines
 from detlab.readers.metrics.console import detect, find_records, read_console
+from detlab.readers.metrics.names import is_loss
 from tests.readers.metrics import test_dialects as samples
 
 MEGATRON = """\
@@ -175,13 +176,20 @@ def test_records_glued_on_one_line_are_read_apart(word, between, tmp_path):
     assert len(apart) - len(glued) < len(records) + 1  # the last number of each may have grown
 
 
-@each_dialect
-def test_a_loss_scale_is_never_a_loss(word, tmp_path):
-    scaled = (
-        SAMPLES[word].replace("loss scale: 1.0", "loss scale: 77.0").replace("loss_scale=32", "loss_scale=77")
-    )
-    losses = [row for row in told(scaled, tmp_path) if row[6] == 77 and "scale" not in row[0]]
-    assert losses == []
+@pytest.mark.parametrize(("word", "loss", "scale"), [
+    ("megatron", "| lm loss: 9.125000E+00 | loss scale: 1.0 |", "| loss scale: 77.0 |"),
+    ("nemo", "| reduced_train_loss: 10.87", "| loss_scale: 77"),
+    ("torchtitan", "  grad_norm:  1.2500", "  loss_scale: 77.0"),
+    ("deepspeed", " lm loss: 6.1000 moe loss: 0.0250", " loss scale: 77.0"),
+    ("maxtext", "loss: 11.250", "loss_scale: 77.0"),
+    ("fairseq", "loss=8.5,", "loss_scale=77,"),
+])  # fmt: skip
+def test_a_loss_scale_is_never_a_loss(word, loss, scale, tmp_path):
+    assert loss in SAMPLES[word]
+    (tmp_path / "run.log").write_text(SAMPLES[word].replace(loss, scale))
+    metrics = load_run(tmp_path / "run.log").metrics.filter(pl.col("value") == 77)
+    assert metrics["name"].to_list() in (["loss scale"], ["loss_scale"])
+    assert not metrics.select(is_loss(pl.col("name"))).to_series().any()
 
 
 def test_records_with_a_loss_say_what_a_log_is_and_not_a_library_that_prints_between_them(tmp_path):
