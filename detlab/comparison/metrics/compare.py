@@ -1,0 +1,130 @@
+"""Compare the step metrics of two runs: every number of every common step, by what both can prove."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+
+import polars as pl
+
+from detlab.comparison.metrics.coverage import problems_of
+from detlab.comparison.metrics.notes import notes_of
+from detlab.comparison.metrics.pairs import KEY, pair_runs, points_of
+from detlab.comparison.metrics.precision import COMPARED, judge
+from detlab.comparison.metrics.refusals import (
+    names_of,
+    refuse_unusable,
+    refuse_without_common_names,
+    refuse_without_common_steps,
+)
+from detlab.comparison.metrics.replays import replays_of
+from detlab.comparison.metrics.result import VALUE_COLUMNS, MetricsComparison
+from detlab.comparison.metrics.summary import summarise
+from detlab.readers import as_run
+from detlab.readers.metrics.names import is_measurement
+from detlab.run import Run
+from detlab.store import Subset
+
+Place = str | PathLike[str]
+
+
+def compare_metrics(
+    a: Run | Place | Sequence[Place],
+    b: Run | Place | Sequence[Place],
+    *,
+    names: Sequence[str] | None = None,
+    pairs: Mapping[str, str] | None = None,
+    offset: int = 0,
+    measurements: bool = False,
+) -> MetricsComparison:
+    """Compare the step metrics of two runs.
+
+    Numbers of the same metric, rank and step are compared; where a run ran a step again after a restart, the
+    last one counts. Where the bits of both are known these are compared, and the distance of two numbers is
+    counted in units in the last place of the width that they were written with; of a metric whose exact
+    numbers are all numbers of 32 bits, in both runs, in those of float32, whatever they were stored in.
+    Printed numbers are compared as far as they were printed: that they are equal proves nothing about the
+    bits.
+
+    Parameters
+    ----------
+    a, b
+        The runs, or the files that hold their metrics.
+    names
+        Compare these metrics only.
+    pairs
+        Metrics that have another name in run b: ``{"loss": "lm loss"}`` compares ``loss`` of run a with
+        ``lm loss`` of run b, under the name ``loss``.
+    offset
+        Added to the steps of run b, for runs that count their steps from different numbers.
+    measurements
+        Compare timings, throughput, memory and energy too. They never change the verdict.
+
+    Raises
+    ------
+    InputError
+        A name is not there.
+    NotComparable
+        A run has no metrics or two values of one number, or the runs have no metric or no step in common.
+    """
+    runs = _told_apart(as_run(a), as_run(b))
+    for run in runs:
+        refuse_unusable(run)
+    paired = dict(pairs or {})
+    chosen = names_of(*runs, names, paired)
+    refuse_without_common_names(*runs, chosen, paired)
+    side_by_side = _pairs(runs, chosen, paired, offset)
+    of_machine = (
+        side_by_side.filter(is_measurement(pl.col("name")))["name"].unique().cast(pl.String).to_list()
+    )
+    judged = judge(side_by_side)
+    if not measurements:
+        hidden = pl.col("name").is_in(of_machine) & pl.col("outcome").is_in(COMPARED)
+        judged = judged.with_columns(outcome=pl.when(~hidden).then("outcome"))
+    numbers = judged.filter(~pl.col("name").is_in(of_machine))
+    return MetricsComparison(
+        *runs,
+        values=judged.select(*VALUE_COLUMNS),
+        metrics=summarise(judged, of_machine),
+        replays=pl.concat([replays_of(run) for run in runs]),
+        problems=tuple(problems_of(runs, numbers)),
+        notes=tuple(notes_of(runs, numbers, paired)),
+    )
+
+
+def _told_apart(a: Run, b: Run) -> tuple[Run, Run]:
+    """Give two runs that are called the same, as two logs of one name are, names of their own."""
+    if a.label != b.label:
+        return a, b
+    return replace(a, label=f"{a.label} (a)"), replace(b, label=f"{b.label} (b)")
+
+
+def _pairs(
+    runs: tuple[Run, Run], names: Sequence[str], paired: Mapping[str, str], offset: int
+) -> pl.DataFrame:
+    """Join the numbers of both runs that were asked for; refuse them when none stands beside another."""
+    a, b = (points_of(run) for run in runs)
+    a = _within(a, runs[1].subset, -offset)
+    b = _within(b, runs[0].subset, offset)
+    joined = pair_runs(a, b, paired, offset).filter(pl.col("name").is_in(names))
+    numbers = joined.filter(~is_measurement(pl.col("name")))
+    both = pl.col("state_a").is_not_null() & pl.col("state_b").is_not_null()
+    if not numbers.select(both.any()).item():
+        sides = [numbers.filter(pl.col(f"state_{run}").is_not_null()).select(*KEY) for run in "ab"]
+        common = set(sides[0]["name"].unique()) & set(sides[1]["name"].unique())
+        own = [side.filter(pl.col("name").is_in(common)) for side in sides]
+        refuse_without_common_steps(own[0], own[1], [run.label for run in runs], offset)
+    return joined
+
+
+def _within(points: pl.DataFrame, asked: Subset, offset: int) -> pl.DataFrame:
+    """Keep what was asked of the other run too: what it left out by request is not missing there."""
+    for place, ranges in (
+        (pl.col("step") + offset, asked.steps.ranges),
+        (pl.col("rank"), asked.ranks.ranges),
+    ):
+        wanted = [place.is_between(*ends) for ends in ranges]
+        if wanted:
+            points = points.filter(place.is_null() | pl.any_horizontal(wanted))
+    return points
