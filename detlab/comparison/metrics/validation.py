@@ -8,16 +8,14 @@ elsewhere that came back to the same device decides nothing.
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from detlab.comparison.metrics.validation_equality import Value, are_equal
 from detlab.comparison.metrics.validation_rows import CASE_COLUMNS, validation_cases
 from detlab.errors import InputError
 from detlab.readers import as_run
@@ -50,7 +48,7 @@ class ValidationResult(NamedTuple):
     attempt: str
     node: str | None
     device: int | None
-    value: float | str | None
+    value: Value
     status: str = ""
 
     @property
@@ -177,7 +175,7 @@ def _decide(results: Mapping[str, list[ValidationResult]], tolerance: float | No
         return INSUFFICIENT, None, why, "give its device"
     in_place = [each for each in results["first rerun"] if _same_place(each, initial)]
     for each in in_place:
-        if _equal(each, initial, tolerance) is False:
+        if are_equal(each.value, initial.value, tolerance) is False:
             return _transient(initial, each)
     return _elsewhere(initial, reruns, tolerance)
 
@@ -198,7 +196,9 @@ def _elsewhere(
     initial: ValidationResult, reruns: list[ValidationResult], tolerance: float | None
 ) -> _Decision:
     """Judge the reruns on other devices, when the first rerun in place gave nothing else."""
-    verdicts = [(each, _same_place(each, initial), _equal(each, initial, tolerance)) for each in reruns]
+    verdicts = [
+        (each, _same_place(each, initial), are_equal(each.value, initial.value, tolerance)) for each in reruns
+    ]
     same = [each for each, here, equal in verdicts if not here and equal]
     differing = [each for each, here, equal in verdicts if not here and equal is False]
     came_back = [each for each, here, equal in verdicts if here and equal]
@@ -252,54 +252,11 @@ def _same_place(one: ValidationResult, other: ValidationResult) -> bool:
     return (one.node, one.device) == (other.node, other.device)
 
 
-def _equal(one: ValidationResult, other: ValidationResult, tolerance: float | None) -> bool | None:
-    """Say whether two results are equal; None when one of them is not known."""
-    a, b = one.value, other.value
-    if a is None or b is None:
-        return None
-    x, y = _number(a), _number(b)
-    if x is None or y is None:
-        return a == b
-    if tolerance is not None:
-        return _near(x, y, tolerance)
-    if isinstance(a, str) != isinstance(b, str) and math.isfinite(x) and math.isfinite(y):
-        text, exact = (a, y) if isinstance(a, str) else (b, x)
-        return abs(Decimal(exact) - Decimal(text)) * 2 <= _unit(str(text))
-    return _bits(x) == _bits(y)
-
-
-def _number(value: float | str) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
-def _bits(value: float) -> bytes:
-    return b"nan" if math.isnan(value) else struct.pack("<d", value)
-
-
-def _near(x: float, y: float, tolerance: float) -> bool:
-    """Compare as Megatron does: NaN and infinities equal themselves alone, others by relative difference."""
-    if x == y or (math.isnan(x) and math.isnan(y)):
-        return True
-    if not (math.isfinite(x) and math.isfinite(y)) or x == -y:
-        return False
-    return abs((x - y) / (x + y) * 2) <= tolerance
-
-
-def _unit(text: str) -> Decimal:
-    """Give one unit of the last printed digit."""
-    exponent = Decimal(text).as_tuple().exponent
-    assert isinstance(exponent, int)
-    return Decimal(1).scaleb(exponent)
-
-
 def _contradiction(results: tuple[ValidationResult, ...], tolerance: float | None) -> str:
     """Say where Megatron, with a tolerance of its own, called a rerun otherwise."""
     initial = next((each for each in results if each.attempt == "initial"), None)
     for each in results:
-        equal = _equal(each, initial, tolerance) if initial else None
+        equal = are_equal(each.value, initial.value, tolerance) if initial else None
         said = each.status.upper()
         if each.attempt != "initial" and equal is not None and said.endswith("REPRODUCIBLE"):
             reproducible = not said.endswith("NOT_REPRODUCIBLE")
