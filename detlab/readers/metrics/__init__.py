@@ -27,6 +27,7 @@ from detlab.readers.metrics.nemo import NEMO
 from detlab.readers.metrics.per_rank import PER_RANK
 from detlab.readers.metrics.restarts import split_at_restarts
 from detlab.readers.metrics.step_value import STEP_VALUE
+from detlab.readers.metrics.tables import TABLE
 from detlab.readers.metrics.tensorboard import TENSORBOARD
 from detlab.readers.metrics.torchtitan import TORCHTITAN
 from detlab.readers.metrics.trainer_state import TRAINER_STATE
@@ -55,6 +56,7 @@ FILES: Final[dict[str, FileFormat]] = {
     "golden": GOLDEN,
     "trainer-state": TRAINER_STATE,
     "step-value": STEP_VALUE,
+    "table": TABLE,
 }
 """Formats of whole files by the word that chooses them, in the order in which they are tried."""
 

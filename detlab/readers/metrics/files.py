@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
+
+_MANY: Final = 1000
+"""More restarts than a run has: its rows are in no order."""
 
 
 class FileNumbers(NamedTuple):
@@ -47,3 +52,26 @@ class FileFormat(NamedTuple):
     name: str
     recognise: Callable[[Path, bytes], str]
     read: Callable[[Path], FileNumbers]
+
+
+def count_segments(rows: pl.DataFrame) -> NDArray[np.int64]:
+    """Count the segments of a file: one begins where the steps of a metric of the present one go back.
+
+    Parameters
+    ----------
+    rows
+        ``step``, ``name`` and perhaps ``rank`` in the order in which they were written.
+    """
+    key = ["name", "rank"] if "rank" in rows.columns else ["name"]
+    before = rows.with_row_index("index").select(
+        pl.col("index").shift().over(key),
+        back=(pl.col("step") < pl.col("step").shift().over(key)).fill_null(False),
+    )
+    begins = np.zeros(len(rows), np.int64)
+    start = 0
+    previous = before["index"].to_numpy()
+    for at in np.flatnonzero(before["back"].to_numpy()):
+        if previous[at] >= start:
+            start = int(at)
+            begins[at] = 1
+    return np.cumsum(begins) if begins.sum() < _MANY else np.zeros_like(begins)

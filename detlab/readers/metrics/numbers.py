@@ -55,6 +55,21 @@ def native_width(texts: pl.Series) -> int | None:
     return 64 if exact else 0
 
 
+def is_cut(texts: pl.Series) -> bool:
+    """Say whether the last number of a metric, which no line end follows, must have been cut.
+
+    It is no such number as the others: not exact where they are, or with fewer decimals than any of them.
+    """
+    others, last = texts[:-1], texts[-1]
+    if not len(others) or last.lower().endswith(("nan", "inf", "infinity")):
+        return False
+    width = native_width(others)
+    if width:
+        return native_width(texts) != width
+    decimals = others.str.extract(r"\.([0-9]*)").str.len_bytes().min()
+    return isinstance(decimals, int) and len(last.partition(".")[2]) < decimals
+
+
 def written_metrics(fields: pl.DataFrame) -> pl.DataFrame:
     """Make metrics of numbers in a file whose writer may or may not have rounded them.
 

@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from detlab.errors import TraceError
-from detlab.readers.metrics.files import FileFormat, FileNumbers
+from detlab.readers.metrics.files import FileFormat, FileNumbers, count_segments
 from detlab.readers.metrics.lines import line_frames
-from detlab.readers.metrics.numbers import native_width, written_metrics
+from detlab.readers.metrics.numbers import is_cut, written_metrics
 
 _NUMBER: Final = r"[-+]?(?:[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|(?i:nan|inf|infinity))"
 _LINE: Final = rf"^\s*(?<step>[0-9]+)[ \t]+(?<text>{_NUMBER})\s*$"
@@ -51,12 +50,12 @@ def read(path: Path) -> FileNumbers:
             f"{path} has no line with a step and a number.", "give a file with lines like 1 8.296810150146484"
         )
     problems = _no_numbers(path, fields)
-    if _is_cut(good):
+    if not good["whole"][-1] and is_cut(good["text"]):
         problems.append(f"{path.name}, line {good['line'][-1]}: the last line was cut; it is left out")
         good = good[:-1]
-    steps = good["step"].cast(pl.Int64).to_numpy()
-    segment = pl.Series(np.cumsum(np.diff(steps, prepend=steps[:1]) < 0), dtype=pl.UInt16)
-    rows = good.with_columns(pl.col("step").cast(pl.Int64), name=pl.lit(NAME), segment=segment)
+    rows = good.with_columns(pl.col("step").cast(pl.Int64, strict=False), name=pl.lit(NAME))
+    rows = rows.filter(pl.col("step").is_not_null())
+    rows = rows.with_columns(segment=pl.Series(count_segments(rows), dtype=pl.UInt16))
     return FileNumbers(
         written_metrics(rows.select("step", "name", "text", "segment", "line")), tuple(problems)
     )
@@ -67,19 +66,6 @@ def _no_numbers(path: Path, fields: pl.DataFrame) -> list[str]:
     told = [f"{path.name}, line {line}: no step and number" for line in bad.head(_SHOWN)]
     more = len(bad) - _SHOWN
     return [*told, f"{path.name}: and {more} more lines without a step and a number"] if more > 0 else told
-
-
-def _is_cut(rows: pl.DataFrame) -> bool:
-    """Say whether a last line without its end must have been cut: it is no such number as the others."""
-    if rows["whole"][-1] or len(rows) == 1:
-        return False
-    others, last = rows["text"][:-1], rows["text"][-1]
-    width = native_width(others)
-    if width:
-        return native_width(rows["text"]) != width
-    decimals = others.str.extract(r"\.([0-9]*)").str.len_bytes().min()
-    mine = last.partition(".")[2]
-    return isinstance(decimals, int) and len(mine) < decimals
 
 
 STEP_VALUE: Final = FileFormat("steps and numbers", recognise, read)

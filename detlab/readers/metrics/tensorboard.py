@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from detlab.errors import TraceError
-from detlab.readers.metrics.files import FileFormat, FileNumbers
+from detlab.readers.metrics.files import FileFormat, FileNumbers, count_segments
 from detlab.readers.metrics.frame import METRIC_SCHEMA, exact_metrics, join_metrics
 from detlab.readers.metrics.protobuf import BYTES, FIXED32, FIXED64, VARINT, fields
 from detlab.readers.metrics.tfrecord import Records, find_records
@@ -196,7 +195,7 @@ def _has_one_value(data: memoryview, start: int, end: int) -> bool:
 def _metrics(scalars: list[_Scalar]) -> pl.DataFrame:
     """Make metrics of scalars with the very bits that stand in the file, also those of a NaN."""
     rows = pl.DataFrame(scalars, _SCALAR_SCHEMA, orient="row").with_columns(at=pl.int_range(pl.len()))
-    rows = rows.with_columns(segment=pl.Series(_segments(rows), dtype=pl.UInt16))
+    rows = rows.with_columns(segment=pl.Series(count_segments(rows), dtype=pl.UInt16))
     parts = [pl.DataFrame(schema=METRIC_SCHEMA)]
     order = [np.zeros(0, np.int64)]
     for width in (32, 64):
@@ -212,21 +211,6 @@ def _metrics(scalars: list[_Scalar]) -> pl.DataFrame:
         parts.append(metrics.with_columns(bits=own["bits"]))
         order.append(own["at"].to_numpy())
     return join_metrics(parts)[np.argsort(np.concatenate(order), kind="stable")]
-
-
-def _segments(rows: pl.DataFrame) -> NDArray[np.int64]:
-    """Count segments: a tag of the present one went back."""
-    before = rows.select(
-        index=pl.col("at").shift().over("name"), back=pl.col("step") < pl.col("step").shift().over("name")
-    )
-    begins = np.zeros(len(rows), np.int64)
-    start = 0
-    previous = before["index"].to_numpy()
-    for at in np.flatnonzero(before["back"].fill_null(False).to_numpy()):
-        if previous[at] >= start:
-            start = int(at)
-            begins[at] = 1
-    return np.cumsum(begins)
 
 
 TENSORBOARD: Final = FileFormat("TensorBoard events", recognise, read)
