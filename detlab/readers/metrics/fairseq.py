@@ -28,6 +28,8 @@ _HEAD: Final = r"train_inner \| .*?(?<fields>[ {].*[ ,]num_updates=(?<step>\d+)(
 
 _FIELD: Final = rf"[ {{](?<name>[A-Za-z]\w*)=(?<text>{NUMBER})"
 
+_MANY: Final = r"\bnum_updates=(\d(?:\.\d+)?e\+\d\d)\b"
+
 _PLACE: Final = r"epoch (?<epoch>\d+): +(?<at>\d+) / (?<of>\d+) |\bupdate=(?<update>[\d.]+)"
 """How many epochs are done, in the two forms of a record."""
 
@@ -49,16 +51,23 @@ def parse(lines: pl.DataFrame, memory: Memory) -> pl.DataFrame:
 
     Its step is the one that it tried, which is the one after the last.
     """
-    records = find_records(lines, _RECORD).with_columns(pl.col("text").str.replace_all(_JSON, "${1}=${2}"))
+    plain = pl.col("text").str.replace_all(_JSON, "${1}=${2}")
+    records = find_records(lines, _RECORD).with_columns(plain).with_columns(_whole_updates())
     fields = take_apart(records, _HEAD, _FIELD).with_columns(note=pl.lit(None, pl.String))
-    lost = _tried(records, memory).filter(pl.col("step").is_null() & pl.col("whole")).drop_nulls("tried")
+    lost = _tried(records, memory).filter("overflowed").drop_nulls("tried")
     rows = lost.select("line", step="tried", name=pl.lit("loss"), text=pl.lit("nan"))
     overflows = as_fields(rows).with_columns(note=pl.lit(_OVERFLOW))
     return pl.concat([fields, overflows]).sort("line", maintain_order=True)
 
 
+def _whole_updates() -> pl.Expr:
+    """Write ``1.5e+06`` updates as an integer; from a million on, fairseq prints six of their digits."""
+    updates = pl.col("text").str.extract(_MANY).cast(pl.Float64, strict=False).cast(pl.Int64, strict=False)
+    return pl.coalesce(pl.col("text").str.replace(_MANY, pl.format("num_updates={}", updates)), "text")
+
+
 def _tried(records: pl.DataFrame, memory: Memory) -> pl.DataFrame:
-    """Give each record its ``step`` (null: it overflowed) and the step that is ``tried`` after the last one.
+    """Say which records ``overflowed`` (Boolean), and give the step that they ``tried`` after the last one.
 
     After a restart, which goes back in its epoch, the last one is not known before a record has it.
     """
@@ -72,14 +81,15 @@ def _tried(records: pl.DataFrame, memory: Memory) -> pl.DataFrame:
     found = steps.select(
         "line",
         "whole",
-        pl.col("step").cast(pl.Int64),
+        pl.col("step").cast(pl.Int64, strict=False),
         done=pl.coalesce(done, pl.col("update").cast(pl.Float64, strict=False)),
     )
     before = pl.DataFrame([memory.get("last", (0, True, None, 0.0))], found.schema, orient="row")
     both = pl.concat([before, found]).with_columns(part=(pl.col("done") < pl.col("done").shift()).cum_sum())
     known = both.with_columns(last=pl.col("step").forward_fill().over(pl.col("part").fill_null(0)))
     memory["last"] = known.select("line", "whole", "last", "done").row(-1)
-    return known.slice(1).with_columns(tried=pl.col("last") + 1)
+    overflowed = records["whole"] & ~records["text"].str.contains("num_updates=", literal=True)
+    return known.slice(1).with_columns(overflowed.alias("overflowed"), tried=pl.col("last") + 1)
 
 
 def numbers(fields: pl.DataFrame) -> pl.DataFrame:

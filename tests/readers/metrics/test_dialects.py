@@ -326,6 +326,21 @@ def test_an_overflow_at_an_unknown_update_is_left_out(tmp_path):
     assert set(load(tmp_path, first + back).metrics["step"]) == {5}
 
 
+@pytest.mark.parametrize(("printed", "step", "precision"), [
+    ("999999", 999_999, "f64"), ("1.5e+06", 1_500_000, 10.0), ("1.23457e+06", 1_234_570, 10.0),
+])  # fmt: skip
+def test_a_million_updates_are_printed_with_six_digits(tmp_path, printed, step, precision):
+    run = load(tmp_path, FAIRSEQ.splitlines()[0].replace("num_updates=5", f"num_updates={printed}") + "\n")
+    assert set(run.metrics["step"]) == {step}
+    assert (step, None, "num_updates", step, None, precision, "value") in rows(run)
+
+
+def test_a_number_of_updates_that_no_run_reaches_is_no_overflow(tmp_path):
+    lines = FAIRSEQ.splitlines()
+    endless = lines[3].replace("num_updates=6", f"num_updates={'9' * 30}")
+    assert set(load(tmp_path, f"{lines[0]}\n{endless}\n").metrics["step"]) == {5}
+
+
 def test_fairseq_in_json_is_fairseq(tmp_path):
     assert rows(load(tmp_path, FAIRSEQ_JSON)) == of_no_rank(
         (125, "epoch", 2, None, "f64", "value"),
