@@ -198,3 +198,12 @@ def test_paths_do_as_well_as_runs(tmp_path):
     assert find_failures(tmp_path / "first").equals(find_failures(run))
     by_path = recurs_at(str(tmp_path / "first"), [tmp_path / "gone"])
     assert by_path.equals(recurs_at(run, [gone]))
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "recurs"), [(-1, 2, "not reached"), (-1, 3, "gone"), (4, 3, "not reached")]
+)
+def test_a_step_that_is_not_printed_is_the_one_after_the_last_record(step, steps, recurs, tmp_path):
+    run = load_run(write(tmp_path, record(1), record(2), failed(0, step=step), name="run.log"))
+    rerun = load_run(write(tmp_path, *(record(each) for each in range(1, steps + 1)), name="rerun.log"))
+    assert recurs_at(run, [rerun])["recurs"].to_list() == [recurs]
