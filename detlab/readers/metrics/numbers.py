@@ -55,19 +55,21 @@ def native_width(texts: pl.Series) -> int | None:
     return 64 if exact else 0
 
 
-def is_cut(texts: pl.Series) -> bool:
-    """Say whether the last number of a metric, which no line end follows, must have been cut.
+def may_be_cut(texts: pl.Series) -> bool:
+    """Say whether the last number of a metric, which no line end follows, may go on in the whole file.
 
-    It is no such number as the others: not exact where they are, or with fewer decimals than any of them.
+    It cannot where it is a float to its last bit by itself, or has as many decimals as any of the others.
     """
-    others, last = texts[:-1], texts[-1]
-    if not len(others) or last.lower().endswith(("nan", "inf", "infinity")):
+    last = texts[-1].lower()
+    if last.endswith(("nan", "inf", "infinity")):
         return False
-    width = native_width(others)
+    width = native_width(texts[-1:])
     if width:
-        return native_width(texts) != width
-    decimals = others.str.extract(r"\.([0-9]*)").str.len_bytes().min()
-    return isinstance(decimals, int) and len(last.partition(".")[2]) < decimals
+        return width == 64 and int(_taken_apart(texts[-1:])["digits"][0]) < 17
+    others = texts[:-1].str.to_lowercase()
+    decimals = others.str.extract(r"\.([0-9]+)$").str.len_bytes().max()
+    rounded = native_width(others) == 0 and not others.str.contains("e").any()
+    return not (rounded and len(last.partition(".")[2]) == decimals)
 
 
 def written_metrics(fields: pl.DataFrame) -> pl.DataFrame:
@@ -120,6 +122,8 @@ def metrics_of_width(fields: pl.DataFrame, widths: dict[str, int]) -> pl.DataFra
     -------
     The columns of `METRIC_SCHEMA`, in the order of the rows.
     """
+    if not len(fields):
+        return join_metrics([])
     read = fields.with_columns(
         value=_number(pl.Float64),
         width=pl.col("name").cast(pl.String).replace_strict(widths, return_dtype=pl.UInt8),

@@ -11,10 +11,10 @@ import polars as pl
 from detlab.errors import TraceError
 from detlab.readers.metrics.files import FileFormat, FileNumbers, count_segments
 from detlab.readers.metrics.lines import line_frames
-from detlab.readers.metrics.numbers import is_cut, written_metrics
+from detlab.readers.metrics.numbers import may_be_cut, written_metrics
 
 _NUMBER: Final = r"[-+]?(?:[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|(?i:nan|inf|infinity))"
-_LINE: Final = rf"^\s*(?<step>[0-9]+)[ \t]+(?<text>{_NUMBER})\s*$"
+_LINE: Final = rf"^\s*(?<step>[0-9]{{1,18}})[ \t]+(?<text>{_NUMBER})\s*$"
 _BESIDE: Final = r"^\s*(#.*)?$"
 _HEAD: Final = re.compile(rb"^\s*[0-9]+[ \t]+[-+]?([0-9]+\.[0-9]+(e[-+]?[0-9]+)?|nan|inf)\s*$", re.I)
 _TITLE: Final = re.compile(rb"^\s*(#.*)?$")
@@ -50,11 +50,12 @@ def read(path: Path) -> FileNumbers:
             f"{path} has no line with a step and a number.", "give a file with lines like 1 8.296810150146484"
         )
     problems = _no_numbers(path, fields)
-    if not good["whole"][-1] and is_cut(good["text"]):
-        problems.append(f"{path.name}, line {good['line'][-1]}: the last line was cut; it is left out")
+    if not good["whole"][-1] and may_be_cut(good["text"]):
+        problems.append(
+            f"{path.name}, line {good['line'][-1]}: the last number may have been cut; it is left out"
+        )
         good = good[:-1]
-    rows = good.with_columns(pl.col("step").cast(pl.Int64, strict=False), name=pl.lit(NAME))
-    rows = rows.filter(pl.col("step").is_not_null())
+    rows = good.with_columns(pl.col("step").cast(pl.Int64), name=pl.lit(NAME))
     rows = rows.with_columns(segment=pl.Series(count_segments(rows), dtype=pl.UInt16))
     return FileNumbers(
         written_metrics(rows.select("step", "name", "text", "segment", "line")), tuple(problems)

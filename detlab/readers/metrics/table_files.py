@@ -13,7 +13,7 @@ import polars as pl
 
 from detlab.errors import TraceError
 from detlab.readers.metrics.json_numbers import Written, parse_json, read_json
-from detlab.readers.metrics.numbers import is_cut
+from detlab.readers.metrics.numbers import may_be_cut
 
 STEPS: Final = (
     "global_step",
@@ -161,9 +161,14 @@ def _csv(path: Path) -> Table:
             problems.append(
                 f", line {number}: {len(row)} fields, where the header has {len(header)}; it is left out"
             )
-    if rows and not ended and rows[-1][0] == lines[-1][0] and is_cut(pl.Series([row[-1] for _, row in rows])):
+    if (
+        rows
+        and not ended
+        and rows[-1][0] == lines[-1][0]
+        and may_be_cut(pl.Series([row[-1] for _, row in rows]))
+    ):
         rows[-1][1][-1] = None
-        problems.append(f", line {rows[-1][0]}: the last number was cut; it is left out")
+        problems.append(f", line {rows[-1][0]}: the last number may have been cut; it is left out")
     names = [name if header.index(name) == at else f"{name} ({at + 1})" for at, name in enumerate(header)]
     cells = list(zip(*(row for _, row in rows), strict=True)) or [()] * len(names)
     columns = {name: pl.Series(column, dtype=pl.String) for name, column in zip(names, cells, strict=True)}
