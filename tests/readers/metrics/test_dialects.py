@@ -236,6 +236,13 @@ def test_an_evaluation_before_any_training_record_has_no_known_step(tmp_path):
     assert run.metrics.filter(pl.col("name") == "eval_loss")["value"].to_list() == [2.5]
 
 
+def test_an_evaluation_is_of_the_last_step_that_the_bar_of_the_training_showed(tmp_path):
+    later = " 55%|#####5    | 220/400 [25:40<21:00,  7.00s/it]\n"
+    at = HF_TRAINER.index("100%|")
+    run = load(tmp_path, HF_TRAINER[:at] + later + HF_TRAINER[at:])
+    assert run.metrics.filter(pl.col("name") == "eval_loss")["step"].to_list() == [220]
+
+
 def test_a_bar_that_is_drawn_less_often_than_steps_are_done_is_said(tmp_path):
     run = load(tmp_path, HF_TRAINER.replace("7.00s/it", "44.10it/s"))
     notes = run.metrics.filter(pl.col("step") == 100)["note"].cast(pl.String).unique().to_list()
