@@ -154,7 +154,7 @@ def advise(run: Run, event: Event | None, conclusion: str, outcomes: Sequence[Ou
     """Say what to do next, ready to paste."""
     if event is None:
         return ""
-    parted = [each.first.step for each in outcomes if each.recurs in (NO, OTHER_VALUES)]
+    parted = [each.first.step for each in outcomes if each.recurs == NO]
     steps = [step for step in parted if step is not None]
     window = recording_window(run, event, min(steps, default=None))
     where = f"steps {window.first} to {window.last}: {window.call}"
@@ -167,6 +167,8 @@ def advise(run: Run, event: Event | None, conclusion: str, outcomes: Sequence[Ou
     }
     twice = f"record two runs over {where}, and compare them"
     told = parts.get(conclusion, twice)
+    if conclusion == DETERMINISTIC and event.rank is not None:
+        told += f"; if rank {event.rank} had the same device each time, run it on another one"
     return f"{told}; {window.resume}" if window.resume else told
 
 

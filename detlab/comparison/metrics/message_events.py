@@ -8,8 +8,8 @@ from typing import Any, Final
 import polars as pl
 
 from detlab.comparison.metrics.spike_events import NOT_FINITE, Event
-from detlab.comparison.metrics.spike_series import trunk
 from detlab.readers.metrics.message_patterns import UNEXPECTED
+from detlab.readers.metrics.messages import place_messages
 from detlab.run import Run, spans
 
 _NOT_FINITE: Final = r"(?i)\b(nan|inf|infinity)\b"
@@ -30,7 +30,7 @@ def message_events(run: Run) -> Iterator[Event]:
         value.is_nan() | value.is_infinite() | text.str.contains(_NOT_FINITE),
     )
     groups: dict[tuple[int, int], list[dict[str, Any]]] = {}
-    for row in rows.iter_rows(named=True):
+    for row in place_messages(rows, run.metrics).iter_rows(named=True) if len(rows) else ():
         step, segment, is_told = _place(row, run.metrics)
         groups.setdefault((segment, step), []).append(row | {"told": is_told})
     for (segment, step), group in groups.items():
@@ -43,6 +43,8 @@ def _event(segment: int, step: int, rows: list[dict[str, Any]]) -> Event:
     who = f"rank{'' if len(ranks) == 1 else 's'} {spans(ranks)}" if ranks else "a rank"
     places = sorted({row["node"] for row in rows if row["node"]})
     where = f" on {', '.join(places[:3])}" if places else ""
+    devices = {row["device"] for row in rows if row["device"] is not None}
+    where += f", device {devices.pop()}," if len(devices) == 1 else ""
     guess = "" if is_told else " The message names no step: it is the one after the last record before it."
     return Event(
         kind=NOT_FINITE,
@@ -70,11 +72,12 @@ def _message(row: dict[str, Any]) -> str:
 def _place(row: dict[str, Any], metrics: pl.DataFrame) -> tuple[int, int, bool]:
     """Give the step and segment of a message, and whether it names the step itself."""
     own = metrics.filter(pl.col("source").cast(pl.String) == str(row["source"]))
-    earlier = own.filter(pl.col("line") < row["line"]).tail(1)
-    if own.is_empty() and len(metrics):  # another rank printed the records
+    if own.is_empty() and len(metrics):  # another rank printed the records: it stands after all of them
         last = int(metrics["segment"].max())  # type: ignore[arg-type]
-        earlier = trunk(metrics, last).sort("step", maintain_order=True).tail(1)
-    segment = int(earlier["segment"][0]) if len(earlier) else 0
+        own = metrics.filter(pl.col("segment") == last)
+        row = row | {"after_step": own["step"].max()}
+    earlier = own.filter(pl.col("step") == row["after_step"]) if row["after_step"] is not None else own[:0]
+    segment = int(earlier["segment"][-1]) if len(earlier) else 0
     if row["step"] is not None and row["step"] >= 0:
         return int(row["step"]), segment, True
-    return (int(earlier["step"][0]) + 1 if len(earlier) else 0), segment, False
+    return (int(row["after_step"]) + 1 if len(earlier) else 0), segment, False

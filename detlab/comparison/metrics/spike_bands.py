@@ -25,6 +25,8 @@ _LEAST_RISE: Final = {False: 0.05, True: math.log(1.5)}
 """A loss 5 % and a norm half above its level are in the band however quiet the curve is."""
 _FEW_POINTS_RISE: Final = {False: 0.30, True: math.log(5.0)}
 """With few records before it a loss that rises by 30 %, or a norm to five times, is a jump."""
+_LONE_RISE: Final = 0.50
+"""The same for a loss with one or two records before it, which say nothing of its noise."""
 _SIGMA: Final = 1.4826
 """A standard deviation in MADs, for Gaussian noise."""
 
@@ -80,8 +82,9 @@ def mad_of(series: Series, band: Band) -> float:
     return max(band.mad, series.resolution / 2, least, 1e-300)
 
 
-def few_points_rise(series: Series, base: float) -> float:
+def few_points_rise(series: Series, base: float, num_before: int) -> float:
     """Give the rise that is a jump; a loss around zero has no size to hold it against."""
     if series.is_log:
         return _FEW_POINTS_RISE[True]
-    return _FEW_POINTS_RISE[False] * base if base > 0 else math.inf
+    share = _FEW_POINTS_RISE[False] if num_before > 2 else _LONE_RISE
+    return share * base if base > 0 else math.inf

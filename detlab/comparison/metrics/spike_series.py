@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -47,16 +47,27 @@ class Series(NamedTuple):
     resolution: float
 
 
+def names_in(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Give the ``name`` of every metric once: a small frame to choose names from."""
+    return metrics.select(pl.col("name").unique(maintain_order=True))
+
+
+def named(names: Sequence[str]) -> pl.Expr:
+    """Say whether a row is of one of some metrics."""
+    return pl.col("name").is_in(pl.Series(names, dtype=pl.Categorical).implode())
+
+
 def kinds_of_names(metrics: pl.DataFrame) -> dict[str, bool]:
     """Give the losses and norms by name, and whether it is a norm."""
+    names = names_in(metrics)
     return {
-        **dict.fromkeys(choose_names(metrics, is_loss), False),
-        **dict.fromkeys(choose_names(metrics, is_norm), True),
+        **dict.fromkeys(choose_names(names, is_loss), False),
+        **dict.fromkeys(choose_names(names, is_norm), True),
     }
 
 
 def series_of(metrics: pl.DataFrame, history: int) -> Iterator[Series]:
-    """Make the series of every loss and norm that says anything.
+    """Make the series of every loss and norm.
 
     Parameters
     ----------
@@ -65,14 +76,20 @@ def series_of(metrics: pl.DataFrame, history: int) -> Iterator[Series]:
     history
         How many records of earlier segments stand at most before those of a segment.
     """
-    broken = set(uninformative(metrics)["name"]) if len(metrics) else set()
     for name, is_log in kinds_of_names(metrics).items():
-        usable = (pl.col("name") == name) & pl.col("state").cast(pl.String).eq("value")
+        usable = (pl.col("name") == name) & (pl.col("state") == "value")
         rows = metrics.filter(usable & ((pl.col("value") > 0) if is_log else True))
-        if name in broken or rows.is_empty():
+        if rows.is_empty():
             continue
         for part in rows.partition_by("rank", maintain_order=True):
-            yield from _by_segment(part.sort(_RECORD, maintain_order=True), name, is_log, history)
+            yield from _by_segment(in_order(part), name, is_log, history)
+
+
+def in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Sort the rows of one metric by segment and step; most stand so already."""
+    if rows["step"].is_sorted() and rows["segment"].is_sorted():
+        return rows
+    return rows.sort(_RECORD, maintain_order=True)
 
 
 def _by_segment(rows: pl.DataFrame, name: str, is_log: bool, history: int) -> Iterator[Series]:
@@ -99,7 +116,10 @@ def _by_segment(rows: pl.DataFrame, name: str, is_log: bool, history: int) -> It
 def record_steps(metrics: pl.DataFrame, segment: int | None = None) -> Ints:
     """Give the steps of which a segment, or the whole run, has a record of any kind, ascending."""
     rows = metrics if segment is None else metrics.filter(pl.col("segment") == segment)
-    return rows["step"].unique().sort().to_numpy()
+    steps = rows["step"].to_numpy()
+    heads = np.flatnonzero(np.diff(steps, prepend=-1 if len(steps) and steps[0] >= 0 else 0))
+    once = pl.Series(steps[heads])  # a record has many rows, next to each other
+    return (once if once.is_sorted() else once.sort()).unique(maintain_order=True).to_numpy()
 
 
 def log_interval(steps: Ints) -> int:
@@ -135,19 +155,19 @@ def uninformative(metrics: pl.DataFrame) -> pl.DataFrame:
     """
     names = list(kinds_of_names(metrics))
     return (
-        metrics.filter(pl.col("name").cast(pl.String).is_in(names), pl.col("value").is_finite())
-        .group_by(pl.col("name").cast(pl.String), maintain_order=True)
+        metrics.filter(named(names), pl.col("value").is_finite())
+        .group_by("name", maintain_order=True)
         .agg(
-            num_values=pl.col("value").n_unique(),
+            span=pl.col("value").max() - pl.col("value").min(),
             value=pl.col("value").first(),
             num_records=pl.len(),
             resolution=pl.col("resolution").max(),
         )
         .filter(
-            pl.col("num_values") == 1,
+            pl.col("span") == 0,
             pl.col("num_records") >= pl.when(pl.col("value") == 0).then(_ZEROS).otherwise(_CONSTANT),
         )
-        .select("name", "value", "num_records", "resolution")
+        .select(pl.col("name").cast(pl.String), "value", "num_records", "resolution")
     )
 
 
@@ -158,13 +178,13 @@ def zero_stretches(metrics: pl.DataFrame) -> pl.DataFrame:
     -------
     One row per stretch: ``name``, ``first_step``, ``last_step``, ``num_records``.
     """
-    names = [name for name, is_log in kinds_of_names(metrics).items() if is_log]
-    constant = uninformative(metrics)["name"].to_list()
-    rows = metrics.filter(
-        pl.col("name").cast(pl.String).is_in([name for name in names if name not in constant]),
-        pl.col("value").is_not_null(),
-    ).sort("name", "rank", *_RECORD, maintain_order=True)
+    norms = [name for name, is_log in kinds_of_names(metrics).items() if is_log]
     zero = pl.col("value") == 0
+    zeros = metrics.filter(named(norms) & zero)["name"].value_counts().filter(pl.col("count") >= _CONSTANT)
+    constant = uninformative(metrics)["name"].to_list()
+    names = [name for name in zeros["name"].cast(pl.String) if name not in constant]
+    rows = metrics.filter(named(names), pl.col("value").is_not_null())
+    rows = rows.sort("name", "rank", *_RECORD, maintain_order=True)
     return (
         rows.with_columns(run=pl.struct("name", "rank", "segment", zero=zero).rle_id())
         .filter(zero)

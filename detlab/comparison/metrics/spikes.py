@@ -27,6 +27,8 @@ from detlab.comparison.metrics.spike_series import Floats, Ints, Series, series_
 _ONSET_SHARE: Final = 0.05
 """With few points a climb begins where it has made this share of its height."""
 _FEW: Final = 3
+_JUMP_NOISES: Final = 4.0
+"""With few points a jump is so many times what the curve goes back and forth."""
 STAY: Final = 8
 """A metric has recovered when so many records, or all that follow, are back in the band."""
 _CHUNK: Final = 1 << 16
@@ -136,9 +138,18 @@ def _is_far(series: Series, index: int) -> bool:
 
 
 def _jumps(series: Series, index: int) -> bool:
-    """Say whether a record with few before it is high above the last three of them."""
-    base = float(np.median(series.values[max(0, index - _FEW) : index]))
-    return bool(series.values[index] - base >= few_points_rise(series, base))
+    """Say whether a record with few before it is high above the last three of them, and above their noise."""
+    before = series.values[:index] if index < ENOUGH else series.values[index - ENOUGH : index]
+    base = float(np.median(before[-_FEW:]))
+    rise = float(series.values[index]) - base
+    return rise >= few_points_rise(series, base, index) and rise > _JUMP_NOISES * _noise(before)
+
+
+def _noise(values: Floats) -> float:
+    """Give the largest way back and forth: a curve that only falls, or only climbs, has no noise."""
+    steps = np.diff(values)
+    turns = steps[1:] * steps[:-1] < 0
+    return float(np.max(np.minimum(np.abs(steps[1:]), np.abs(steps[:-1])) * turns, initial=0.0))
 
 
 def _follow(series: Series, trigger: int) -> tuple[Excursion | None, int]:

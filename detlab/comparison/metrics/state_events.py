@@ -18,53 +18,61 @@ from detlab.comparison.metrics.spike_events import (
     counted,
     is_a_loss,
 )
-from detlab.comparison.metrics.spike_series import log_interval, record_steps, uninformative
+from detlab.comparison.metrics.spike_series import (
+    log_interval,
+    named,
+    names_in,
+    record_steps,
+    uninformative,
+)
 from detlab.readers.metrics.names import choose_names, is_loss, is_measurement, is_norm
 
 _STATES: Final = ("nan", "inf")
+_SKIPPED: Final = "(?i)skipped iterations"
 _MAY_BE_NAN: Final = "zero, negative or NaN"
 """In the note of a loss that was not printed; without it, it is known why."""
 
 
 def state_events(metrics: pl.DataFrame) -> Iterator[Event]:
     """Find NaN, Inf, losses of zero, and losses that are not printed although nothing was skipped."""
-    names = choose_names(metrics, lambda name: ~is_measurement(name))
-    state, note = pl.col("state").cast(pl.String), pl.col("note").cast(pl.String)
-    loss_names = choose_names(metrics, is_loss)
-    is_one = pl.col("name").cast(pl.String).is_in(loss_names)
-    broken = uninformative(metrics)["name"].to_list()
-    kind = (
-        pl.when(state.is_in(_STATES))
-        .then(pl.lit(NOT_FINITE))
-        .when(is_one & (state == "absent") & note.str.contains(_MAY_BE_NAN, literal=True))
-        .then(pl.lit(NOT_PRINTED))
-        .when(is_one & (state == "zero") & ~pl.col("name").cast(pl.String).is_in(broken))
-        .then(pl.lit(ZERO))
-        .otherwise(pl.lit(""))
-    )
-    rows = metrics.filter(pl.col("name").cast(pl.String).is_in(names)).with_columns(kind=kind)
-    wanted = rows.filter(pl.col("kind") != "").select("name", "rank").unique()
+    names = names_in(metrics)
+    suspects = metrics.filter(pl.col("state").is_in([*_STATES, "absent", "zero"]))
+    suspects = suspects.filter(named(choose_names(names_in(suspects), lambda name: ~is_measurement(name))))
+    suspects = suspects.with_columns(kind=_kind(choose_names(names, is_loss), metrics))
+    wanted = suspects.filter(pl.col("kind") != "").select("name", "rank").unique()
     if wanted.is_empty():
         return
-    rows = _not_skipped(rows, metrics).join(wanted, on=["name", "rank"], how="semi", nulls_equal=True)
+    rows = metrics.join(wanted, on=["name", "rank"], how="semi", nulls_equal=True, maintain_order="left")
+    rows = _not_skipped(rows.with_columns(kind=_kind(choose_names(names, is_loss), metrics)), metrics)
     parts = _stretches(rows.sort("name", "rank", "segment", "step", maintain_order=True))
     parts = _filtered_nan(parts)
     for key in (NOT_FINITE, NOT_PRINTED, ZERO):
         yield from _joined(parts.filter(pl.col("kind") == key), key, metrics)
 
 
+def _kind(losses: Sequence[str], metrics: pl.DataFrame) -> pl.Expr:
+    """Give the kind of event that a number belongs to; "" for one that is as it should be."""
+    state, note = pl.col("state"), pl.col("note").cast(pl.String)
+    alive = [name for name in losses if name not in uninformative(metrics)["name"]]
+    return (
+        pl.when(state.is_in(_STATES))
+        .then(pl.lit(NOT_FINITE))
+        .when(named(losses) & (state == "absent") & note.str.contains(_MAY_BE_NAN, literal=True))
+        .then(pl.lit(NOT_PRINTED))
+        .when(named(alive) & (state == "zero"))
+        .then(pl.lit(ZERO))
+        .otherwise(pl.lit(""))
+    )
+
+
 def _not_skipped(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     """Leave out what is not finite because its step was skipped: that is how a loss scale is found."""
-    counts = pl.col("name").cast(pl.String).str.contains("(?i)skipped iterations") & (pl.col("value") > 0)
-    skipped = metrics.filter(counts).select("segment", "step").unique()
+    counters = choose_names(names_in(metrics), lambda name: name.cast(pl.String).str.contains(_SKIPPED))
+    skipped = metrics.filter(named(counters), pl.col("value") > 0).select("segment", "step").unique()
     if skipped.is_empty():
         return rows
     marked = rows.join(skipped.with_columns(skip=True), on=["segment", "step"], how="left")
-    is_skip = (
-        pl.col("skip").fill_null(False)
-        & pl.col("state").cast(pl.String).is_in(_STATES)
-        & (pl.col("note").is_null())
-    )
+    is_skip = pl.col("skip").fill_null(False) & pl.col("state").is_in(_STATES) & (pl.col("note").is_null())
     return marked.filter(~is_skip).drop("skip")
 
 

@@ -12,7 +12,7 @@ from detlab.comparison.metrics.message_events import message_events
 from detlab.comparison.metrics.pairs import last_points, pair_runs, points_of
 from detlab.comparison.metrics.precision import COMPARED, DIFFERENT, judge
 from detlab.comparison.metrics.spike_events import SPIKE, Event, spike_events
-from detlab.comparison.metrics.spike_series import log_interval, record_steps, trunk
+from detlab.comparison.metrics.spike_series import log_interval, named, names_in, record_steps, trunk
 from detlab.comparison.metrics.state_events import state_events
 from detlab.readers.metrics.names import choose_names, is_measurement
 from detlab.run import Run
@@ -126,13 +126,12 @@ def first_difference(a: Run, b: Run, limit: int) -> FirstDifference:
     differing = judged.filter(pl.col("outcome").is_in(DIFFERENT))
     step: int | None = differing["step"].min()  # type: ignore[assignment]
     names = differing.filter(pl.col("step") == pl.col("step").min())["name"].unique(maintain_order=True)
-    is_setting = pl.col("name").cast(pl.String).str.contains(_SETTING)
-    settings = differing.filter(is_setting)["name"].unique(maintain_order=True)
+    settings = choose_names(names_in(differing), lambda name: name.cast(pl.String).str.contains(_SETTING))
     earlier = judged if step is None else judged.filter(pl.col("step") < step)
     return FirstDifference(
         step,
         tuple(names.cast(pl.String)),
-        tuple(settings.cast(pl.String)),
+        tuple(settings),
         bool(judged["exact"].all()),
         earlier["step"].max(),  # type: ignore[arg-type]
         judged["step"].n_unique(),
@@ -140,8 +139,8 @@ def first_difference(a: Run, b: Run, limit: int) -> FirstDifference:
 
 
 def _evidence(run: Run, limit: int) -> pl.DataFrame:
-    names = choose_names(run.metrics, lambda name: ~is_measurement(name))
-    rows = run.metrics.filter(pl.col("name").cast(pl.String).is_in(names), pl.col("step") <= limit)
+    names = choose_names(names_in(run.metrics), lambda name: ~is_measurement(name))
+    rows = run.metrics.filter(named(names), pl.col("step") <= limit)
     return last_points(points_of(replace(run, metrics=rows)))
 
 
@@ -205,7 +204,7 @@ def _nearest(event: Event, others: Sequence[Event]) -> Event | None:
 
 def _shows(run: Run, event: Event) -> bool:
     """Say whether a run has the metric of an event at its onset and its peak."""
-    rows = run.metrics.filter(pl.col("name").cast(pl.String).is_in(list(event.metrics)))
+    rows = run.metrics.filter(named(event.metrics))
     return {event.onset, event.peak} <= set(rows["step"])
 
 
@@ -222,10 +221,10 @@ def _at_one_sample(run: Run, a: Event, other: Run, b: Event) -> bool:
 
 def samples_at(run: Run, event: Event) -> tuple[int, int] | None:
     """Give how many samples were consumed before the onset and at it; None where nothing says."""
-    rows = run.metrics.filter(
-        pl.col("name").cast(pl.String).str.contains(_SAMPLES), pl.col("value").is_not_null()
-    )
+    names = choose_names(names_in(run.metrics), lambda name: name.cast(pl.String).str.contains(_SAMPLES))
     start = event.onset - 1 if event.before is None else event.before
+    near = pl.col("step").is_between(start, event.onset) & pl.col("value").is_not_null()
+    rows = run.metrics.filter(named(names), near)
     rows = trunk(rows, event.segment) if len(rows) else rows
     values = [rows.filter(pl.col("step") == step)["value"] for step in (start, event.onset)]
     if not all(len(each) for each in values):

@@ -182,6 +182,7 @@ class TestTable:
         triage = checked(dl.triage(a, reruns=[run_of(loss, values_of(a, "grad norm"), label="b")]))
         assert triage.conclusion == "recurs"
         assert "at the same step, with other values: the first difference is at step 31164" in triage.why
+        assert 'steps="31213-31215"' in triage.next
         assert "hardware is unlikely" in triage.why
 
     def moved(self, by, **more):
@@ -234,6 +235,31 @@ class TestTable:
         triage = checked(dl.triage(a, reruns=[b]))
         assert triage.conclusion == "recurs"
         assert triage.outcomes[0].event.height > 100
+
+    def test_a_rerun_that_begins_with_the_spike_itself_has_it_by_its_numbers(self):
+        """Its first record alone is high, which is no spike by itself after a restart."""
+        loss = {step: 2.0 + 0.01 * (step % 5) for step in range(1, 101)} | {80: 6.0}
+        norm = dict.fromkeys(loss, 0.25)
+        a = run_of(loss, norm)
+        b = run_of(*({s: v for s, v in each.items() if s >= 80} for each in (loss, norm)), label="b")
+        triage = checked(dl.triage(a, reruns=[b]))
+        assert triage.outcomes[0].event is None
+        assert triage.conclusion == "deterministic"
+
+    def test_what_differs_after_the_peak_says_nothing_of_its_cause(self):
+        a = spiky(50, until=31240)
+        loss = {step: value + 1e-3 * (step > 31219) for step, value in values_of(a, "lm loss").items()}
+        b = run_of(loss, values_of(a, "grad norm"), label="b")
+        assert checked(dl.triage(a, reruns=[b])).conclusion == "deterministic"
+
+    def test_without_a_step_in_common_nothing_is_said_to_be_equal(self):
+        """Both log every tenth step, five steps apart."""
+        loss = {step: 2.0 + 0.01 * (step % 3) for step in range(10, 1000, 10)} | {800: 6.0, 810: 6.0}
+        a = run_of(loss, dict.fromkeys(loss, 0.25))
+        moved = {step - 5: value for step, value in loss.items()}
+        triage = checked(dl.triage(a, reruns=[run_of(moved, dict.fromkeys(moved, 0.25), label="b")]))
+        assert triage.conclusion == "recurs"
+        assert "no step in common" in triage.why
 
     def test_a_later_pass_of_the_same_run_is_a_rerun(self):
         a = spiky(100)

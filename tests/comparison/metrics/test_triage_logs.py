@@ -89,8 +89,8 @@ class TestOneRankSaysNan:
 
     def message(self, rank, step=-1):
         return (
-            f"RuntimeError: Rank {rank}, node nodeB, device {rank % 8}, iteration {step}: Unexpected result nan "
-            "(message='found NaN in local grad norm for bucket #0 in backward pass before data-parallel "
+            f"RuntimeError: Rank {rank}, node nodeB, device {rank % 8}, iteration {step}: Unexpected result "
+            "nan (message='found NaN in local grad norm for bucket #0 in backward pass before data-parallel "
             "communication collective')"
         )
 
@@ -105,7 +105,7 @@ class TestOneRankSaysNan:
         triage = checked(dl.triage(run_of(*self.logs(11, step=step))))
         event = triage.main
         assert (event.kind, event.rank, event.onset) == ("not finite", 11, 4)
-        assert event.says.startswith("rank 11 on nodeB met NaN or Inf at step 4: ")
+        assert event.says.startswith("rank 11 on nodeB, device 3, met NaN or Inf at step 4: ")
         assert ("names no step" in event.says) == (step == -1)
         assert triage.conclusion == "not enough evidence"
 
@@ -115,6 +115,7 @@ class TestOneRankSaysNan:
         assert triage.conclusion == "deterministic"
         assert "data or software" in triage.why
         assert "b has it again at step 4 on rank 11" in triage.why
+        assert "if rank 11 had the same device each time, run it on another one" in triage.next
 
     def test_gone_in_a_rerun_it_is_a_race_or_hardware(self, run_of):
         a, b = run_of(*self.logs(11)), run_of(*self.logs(last=9), label="b")
