@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.communication import Judgement
-from detlab.comparison.lineage import given_before
-from detlab.comparison.ranks import RankComparison
+from detlab.comparison.lineage import follow, given_before
+from detlab.comparison.ranks import RankComparison, read_rows
 from detlab.comparison.tensors import differing, tensors_of
 from detlab.ops import base_name, is_constant, is_deterministic, is_lane_wise, makes_fresh_memory
 from detlab.schema import Flag, Kind, Mask, Meta, Side, Verdict
@@ -70,6 +70,53 @@ def _snapshots_of_results(rank: RankComparison, origins: NDArray[np.intp]) -> li
     return found
 
 
+def judge_exchanges(rank: RankComparison) -> tuple[RankComparison, dict[int, Judgement]]:
+    """Judge calls of one callee that the runs make in another order, and that share nothing, to match.
+
+    They stand at each other's place, where they look like receivers. Every step can have them again, so that
+    this goes on for as long as nothing else differs.
+    """
+    found: dict[int, Judgement] = {}
+    while (step := rank.first_step()) is not None:
+        positions = _plainly_exchanged(rank, step)
+        found |= dict.fromkeys(positions, Judgement(Verdict.MATCH, "exchanged"))
+        rank = rank.with_verdicts(dict.fromkeys(positions, Verdict.MATCH))
+        if not positions:
+            break
+    return rank, found
+
+
+def _plainly_exchanged(rank: RankComparison, step: int) -> list[int]:
+    """Find receivers that give each other's results for each other's inputs, and have no cause or effect."""
+    here = rank.differing_in(step, step)
+    here = here[rank.is_counted(here) & (rank.verdicts[here] == Verdict.RECEIVER)]
+    facts = rank.events(here, ("kind", "flags", "callee", "phase", "microbatch"))
+    plain = (facts["kind"] == Kind.OP) & ((facts["flags"] & np.uint16(Flag.SEEDED)) == 0)
+    keys = [facts[name][plain].tolist() for name in ("callee", "phase", "microbatch")]
+    here = here[plain]
+    mine, theirs = (
+        list(zip(*keys, *(c.tolist() for c in read_rows(trace, rows, _CONTENT).values()), strict=True))
+        for trace, rows in zip((rank.a, rank.b), rank.rows(here), strict=True)
+    )
+    both = set(mine) & set(theirs)
+    pairs = [each for each in zip(mine, theirs, here.tolist(), strict=True) if both.issuperset(each[:2])]
+    rings = _rings(pairs) if len(pairs) <= _MAX_ORDER else []
+    found = sorted(position for ring in rings for position in ring)
+    return found if found and _stands_alone(rank, step, np.array(found, np.intp)) else []
+
+
+_CONTENT: Final = ("in_digest", "out_digest")
+
+
+def _stands_alone(rank: RankComparison, step: int, positions: NDArray[np.intp]) -> bool:
+    """Say whether some differing calls share nothing, and neither come from nor lead to other ones."""
+    lineage = follow(rank, step, step)
+    inside = np.isin(lineage.changes["position"], positions)
+    from_inside = np.isin(lineage.sources, positions)
+    mixed = (from_inside & ~inside) | (inside & ~from_inside & (lineage.sources >= 0))
+    return not mixed.any() and not swapped(rank, positions)
+
+
 def _hidden_lanes(rank: RankComparison, receivers: NDArray[np.intp]) -> list[int]:
     """Find list ops with a lane whose inputs are equal and whose output differs."""
     lists = receivers[rank.has_op(receivers, is_lane_wise)]
@@ -112,7 +159,7 @@ def swapped(rank: RankComparison, receivers: NDArray[np.intp]) -> list[list[int]
     return _connected(sorted((p, q) for p, q in pairs if _share_state(rank, tensors, p, q)))
 
 
-def _connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+def _connected(pairs: Sequence[tuple[Any, Any]]) -> list[list[Any]]:
     """Join the pairs that have a call in common."""
     sets: list[set[int]] = []
     for pair in pairs:
@@ -122,9 +169,10 @@ def _connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
 
 
 def num_exchanged(rank: RankComparison, judged: Mapping[int, Judgement]) -> int:
-    """Count the pairs judged to be in another order that do not cross in the order of the runs."""
+    """Count the pairs found to be in another order that do not cross in the order of the runs."""
     first = [p for p, each in judged.items() if each == Judgement(Verdict.ORIGIN, "order")]
-    return sum(bool((np.diff(rank.rows(np.array([p, p + 1]))[1]) > 0).all()) for p in first)
+    plain = sum(each == Judgement(Verdict.MATCH, "exchanged") for each in judged.values())
+    return plain // 2 + sum(bool((np.diff(rank.rows(np.array([p, p + 1]))[1]) > 0).all()) for p in first)
 
 
 def _crossing(rank: RankComparison, positions: NDArray[np.intp]) -> list[tuple[int, int]]:
@@ -162,15 +210,18 @@ def _exchanged(
 
 def _rotated(changes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]]:
     """Give neighbours among calls that take the same inputs in both runs, each call another one of them."""
-    if len(changes) > _MAX_ORDER:
-        return []
-    pairs: list[tuple[int, int]] = []
+    rings = _rings(changes) if len(changes) <= _MAX_ORDER else []
+    return [pair for ring in rings for pair in pairwise(ring)]
+
+
+def _rings(changes: Sequence[tuple[Any, Any, int]]) -> list[list[int]]:
+    """Give the calls that have the same things in both runs, each call another one of them: set by set."""
+    rings = []
     for words in _connected([(mine, theirs) for mine, theirs, _ in changes]):
         ring = [each for each in changes if each[0] in words]
         if sorted(mine for mine, _, _ in ring) == sorted(theirs for _, theirs, _ in ring):
-            positions = [position for _, _, position in ring]
-            pairs += pairwise(positions)
-    return pairs
+            rings.append([position for _, _, position in ring])
+    return rings
 
 
 def _share_state(rank: RankComparison, tensors: NDArray[np.void], p: int, q: int) -> bool:

@@ -15,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison.communication import GroupJudge, Judged, Judgement, judge_communication
-from detlab.comparison.contradictions import judge_contradictions, num_exchanged, set_fresh_memory_aside
+from detlab.comparison.contradictions import (
+    judge_contradictions,
+    judge_exchanges,
+    num_exchanged,
+    set_fresh_memory_aside,
+)
 from detlab.comparison.findings import group_findings
 from detlab.comparison.ignored import count_configuration, lift, read_kinds
 from detlab.comparison.overrides import Pairs, accept, read_accepted
@@ -85,9 +90,12 @@ def compare(
     known = read_accepted(accepted)
     ranks, damaged = _compare_ranks(run_a, run_b, steps, executor, verify, names)
     _refuse_without_evidence(run_a, run_b, ranks, steps)
-    ranks = [set_notes_aside(rank) for rank in ranks]
+    exchanges = [judge_exchanges(set_notes_aside(rank)) for rank in ranks]
+    ranks = [rank for rank, _ in exchanges]
     judge = GroupJudge(ranks)
     judged = judge_communication(judge)
+    for rank, exchanged in exchanges:
+        judged[rank.rank] |= exchanged
     ranks = [set_fresh_memory_aside(_with_judgements(rank, judged)) for rank in ranks]
     for rank in ranks:
         judged[rank.rank] = judge_contradictions(rank) | judged[rank.rank]

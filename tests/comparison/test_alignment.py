@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -196,3 +197,50 @@ def test_a_call_of_one_run_in_the_middle_of_a_reorder_is_found():
     one, other = make_run({0: [first, second]}), make_run({0: [second, extra, first]})
     for cmp in (compare(one, other), compare(other, one)):
         assert [(each.finding_class, each.scopes) for each in cmp.roots] == [("structure", ("c",))]
+
+
+def exchanged(order, steps=(1,), before=()):
+    """Products of one module, of other tensors each, in some order; and what is made of them."""
+    calls = []
+    for step in steps:
+        made = [Call("aten.mm.default", "lin", ["w", f"x{n}"], [f"y{n}"], step=step) for n in order]
+        last = Call("aten.cat.default", "", [f"y{n}" for n in sorted(order)], ["c"], step=step)
+        calls += [*before, *made, last]
+    return make_run({0: calls})
+
+
+@pytest.mark.parametrize(("order", "reordered"), [([1, 0, 2], 1), ([1, 2, 0], 1), ([1, 0, 3, 2], 2)])
+def test_calls_of_one_callee_in_another_order_that_share_nothing_match(order, reordered):
+    cmp = compare(exchanged(sorted(order)), exchanged(order))
+    assert (cmp.verdict, cmp.roots, cmp.structure.reordered) == ("match", (), reordered)
+    assert len(cmp.first) == 0
+
+
+def test_calls_in_another_order_match_in_every_step():
+    cmp = compare(exchanged([0, 1], (1, 2, 3)), exchanged([1, 0], (1, 2, 3)))
+    assert (cmp.verdict, cmp.roots, cmp.structure.reordered) == ("match", (), 3)
+
+
+def test_another_order_hides_no_origin_of_its_step_or_of_a_later_one():
+    origins = [
+        [Call("aten.index_add.default", "moe", ["i"], [f"o{n}{end}"], step=n) for n in (1, 2)]
+        for end in ("", "!")
+    ]
+    for n in (0, 1):
+        runs = [
+            exchanged(order, before=[each[n]]) for order, each in zip(([0, 1], [1, 0]), origins, strict=True)
+        ]
+        cmp = compare(*runs)
+        assert [(each.finding_class, each.op) for each in cmp.roots] == [("kernel", "aten.index_add.default")]
+
+
+def test_data_in_another_order_makes_receivers_of_what_takes_it():
+    def run(order):
+        loads = [Call("load", "data", [], [f"x{n}"], phase=Phase.DATA) for n in order]
+        return make_run(
+            {0: [*loads, *(Call("aten.mm.default", "lin", ["w", f"x{n}"], [f"y{n}"]) for n in order)]}
+        )
+
+    cmp = compare(run([0, 1]), run([1, 0]))
+    assert sites(cmp)["verdict"].to_list() == ["origin", "origin", "receiver", "receiver"]
+    assert [each.finding_class for each in cmp.roots] == ["data"]
