@@ -10,7 +10,6 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, Final
 
-import numpy as np
 import polars as pl
 
 from detlab.comparison.classes import (
@@ -96,7 +95,7 @@ class ManyComparison:
         """Class of each run over everything that all runs recorded, from 1 in the order of the runs."""
         whole = [classes for classes in self.step_classes.values() if None not in classes]
         shared = self.metrics.numbers[(self.metrics.numbers > 0).all(axis=1)]
-        whole += map(tuple, np.unique(shared, axis=0).tolist())
+        whole += pl.DataFrame(shared, list(self.labels)).unique().rows()
         return tuple(number or 0 for number in by_key(list(zip(*whole, strict=True))))
 
     @property

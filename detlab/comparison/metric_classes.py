@@ -18,7 +18,7 @@ from detlab.comparison.metric_numbers import (
     drop_unknown,
     fit,
     groups_of,
-    of_several_precisions,
+    of_several_formats,
     same,
 )
 from detlab.comparison.metrics.pairs import points_of
@@ -123,11 +123,10 @@ def partition_metrics(runs: Sequence[Run]) -> MetricClasses:
     throughput, memory, energy) are left out.
     """
     frames = _alike([_numbers(run) for run in runs])
-    keys = pl.concat(frame.select(_KEY) for frame in frames).unique().sort(_KEY).with_row_index("at")
+    keys, rows = _positions([frame.select(_KEY) for frame in frames])
     cells = np.zeros((len(keys), len(runs)), CELL)
-    for column, frame in enumerate(frames):
-        at = frame.join(keys, on=_KEY, how="left", maintain_order="left")["at"].to_numpy()
-        cells[at, column] = cells_of(frame)
+    for column, (frame, at) in enumerate(zip(frames, rows, strict=True)):
+        cells[at, column] = cells_of(frame)  # of a row that comes twice the last one stays
     drop_unknown(cells)
     places, heads = _places(keys)
     return MetricClasses(
@@ -138,13 +137,23 @@ def partition_metrics(runs: Sequence[Run]) -> MetricClasses:
 
 
 def _numbers(run: Run) -> pl.DataFrame:
-    """Give the numbers of one run that are evidence: the last of each step, metric and rank."""
+    """Give the numbers of one run that are evidence, those of later segments last."""
     names = choose_names(run.metrics, lambda name: ~is_measurement(name))
     points = points_of(run).filter(pl.col("name").is_in(names))
     points = points.with_columns(pl.col("name").cast(pl.String), pl.col("rank").fill_null(_NO_RANK))
-    if points.select(_KEY).is_duplicated().any():
-        points = points.sort("segment", maintain_order=True).unique(_KEY, keep="last", maintain_order=True)
-    return points
+    return points if points["segment"].is_sorted() else points.sort("segment", maintain_order=True)
+
+
+def _positions(keys: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, list[NDArray[np.uint32]]]:
+    """Give every key that any run has, in order, and where the rows of each run are among them."""
+    unlike = [each for each in keys[1:] if not each.equals(keys[0])]  # most runs log the same steps
+    every = pl.concat([keys[0], *unlike]).unique().sort(_KEY).with_row_index("at")
+
+    def found(run: pl.DataFrame) -> NDArray[np.uint32]:
+        return run.join(every, on=_KEY, how="left", maintain_order="left")["at"].to_numpy()
+
+    first = found(keys[0])
+    return every, [first if each.equals(keys[0]) else found(each) for each in keys]
 
 
 def _alike(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
@@ -165,7 +174,7 @@ def _classes(cells: NDArray[np.void]) -> NDArray[np.int32]:
     """Give the classes at each place of each rank."""
     columns = [cells[:, run].copy() for run in range(cells.shape[1])]
     classes = _numbered(lambda a, b: same(columns[a], columns[b]), *cells.shape)
-    mixed = np.flatnonzero(of_several_precisions(cells))
+    mixed = np.flatnonzero(of_several_formats(cells))
     for part in np.array_split(mixed, 1 + len(mixed) * cells.shape[1] ** 2 // _CHUNK):
         classes[part] = _of_groups(groups_of(fit(cells[part])))
     return classes
@@ -193,6 +202,8 @@ def _numbered(
 
 def _places(keys: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64]]:
     """Give the steps and metrics, and the first row of each among all ranks."""
+    if keys["rank"].n_unique() == 1:
+        return keys.select("step", pl.col("name").cast(pl.String)), np.arange(len(keys))
     places = keys.group_by("step", "name", maintain_order=True).agg(pl.col("at").first())
     heads = places["at"].to_numpy().astype(np.int64)
     return places.select("step", pl.col("name").cast(pl.String)), heads

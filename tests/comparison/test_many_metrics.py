@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -67,6 +68,14 @@ def test_a_number_that_is_not_printed_is_a_value_of_its_own_but_for_numbers_that
     assert partition_metrics([*lacking, logged("c", "nan"), logged("d", "1.0")]).numbers.tolist() == [
         [0, 0, 1, 2]
     ]
+
+
+def test_a_format_that_drops_trailing_zeros_hides_no_difference():
+    """Of 10.5 and 10.50001, each beside other numbers of five decimals, the texts are compared."""
+    one, other = logged("a", "10.12345", "10.5"), logged("b", "10.12345", "10.50001")
+    assert partition_metrics([one, other]).numbers.tolist() == [[1, 1], [1, 2]]
+    coarse = logged("c", "10.1", "10.5")
+    assert partition_metrics([one, other, coarse]).numbers.tolist() == [[1, 1, 1], [1, 2, 0]]
 
 
 def test_bits_are_compared_where_they_are_known_and_then_the_evidence_is_exact():
@@ -144,6 +153,16 @@ def test_classes_are_those_of_the_pairs_and_no_proven_difference_is_lost(numbers
             if found[a] and found[b]:
                 assert (found[a] == found[b]) == equal
     assert (found.max() > 1) == different
+
+
+@given(st.lists(st.lists(DIGITS, min_size=3, max_size=3), min_size=2, max_size=3))
+def test_formats_are_told_as_in_a_comparison_of_two(curves):
+    runs = [logged(str(at), *numbers) for at, numbers in enumerate(curves)]
+    found = compare_many(runs)
+    for a, b in combinations(range(len(runs)), 2):
+        pair = partition_metrics([runs[a], runs[b]])
+        assert pair.first()[0] == compare_metrics(runs[a], runs[b]).first_step
+        assert found.pair_verdict(str(a), str(b))[0] != "diverged" or pair.first()[0] is not None
 
 
 @given(st.permutations(range(5)), st.lists(NUMBERS, min_size=5, max_size=5))

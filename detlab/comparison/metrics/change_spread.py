@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from detlab.comparison.metrics.pairs import points_of
+from detlab.comparison.metrics.pairs import last_points, points_of
 from detlab.comparison.metrics.precision import ulp_distance
 from detlab.readers.metrics.names import is_measurement
 from detlab.run import Run
@@ -104,8 +104,7 @@ def _of_set(runs: Sequence[Run], label: str) -> pl.DataFrame:
 
 
 def _last_numbers(run: Run) -> pl.DataFrame:
-    rows = points_of(run).filter(~is_measurement(pl.col("name")))
-    rows = rows.sort("segment", maintain_order=True).unique(_KEY, keep="last", maintain_order=True)
+    rows = last_points(points_of(run).filter(~is_measurement(pl.col("name"))))
     kept = rows.filter(pl.col("value").is_finite()).with_columns(pl.col("name").cast(pl.String))
     return kept.select(*_KEY, "value", "width", "resolution")
 
