@@ -1,4 +1,4 @@
-"""The recorded runs that ship with detlab: real traces to try everything on."""
+"""The recorded runs that ship with detlab: real traces and logs to try everything on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _PLACES: Final = (
 
 
 def sample_path(name: str) -> Path:
-    """Give the folder of a shipped sample, for example ``race``, which holds the runs ``a`` and ``b``.
+    """Give the folder of a shipped sample; what each shows stands in its README.
+
+    ``race`` and ``clean`` hold traces of two runs each, ``a`` and ``b``. ``spike`` holds console logs:
+    ``monday.log``, whose loss spikes, ``rerun.log``, and ``data.log`` and ``data_rerun.log`` of other runs.
 
     Raises
     ------

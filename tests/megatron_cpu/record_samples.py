@@ -1,14 +1,16 @@
-"""Record sample_traces/ anew: a race that is really there, and the same training without it.
+"""Record sample_traces/ anew: a race that is really there, the same training without it, and two loss spikes.
 
-Run it as ``python -m tests.megatron_cpu.record_samples``. The runs are kept only when they show what
-their README says; nothing is planted.
+Run it as ``python -m tests.megatron_cpu.record_samples``, with the names of samples for only these. The runs
+are kept only when they show what their README says; nothing is planted in the race.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +19,7 @@ import torch.distributed as dist
 
 from detlab.schema import Callee, Phase, Site
 from tests.megatron_cpu.processes import run_on_ranks
+from tests.megatron_cpu.record_spike import record_spike
 from tests.megatron_cpu.training import Recipe, train
 from tests.record.traces import Event, read_events
 
@@ -36,26 +39,34 @@ CLEAN = Recipe(
     overlap=False,
 )
 RACE = replace(CLEAN, deterministic_mode=True)
+PAIRS = {"race": RACE, "clean": CLEAN}
 SITE = Site(1, 0, Phase.BACKWARD, Callee("embedding.word_embeddings", "aten.index_put.default"), 1)
 """The backward of the word embedding's lookup; call 0 of the same op zeroes the rows of other ranks."""
 ORIGINS = [0, 2]
 """The ranks that have the rows of the tokens in use; the others add zeros, which is exact in any order."""
 
 
-def main() -> None:
-    """Record both pairs, check them, and put them in the place of the old ones."""
+def main(names: Iterable[str]) -> None:
+    """Record samples, check them, and put them in the place of the old ones."""
     os.environ["OMP_WAIT_POLICY"] = "passive"  # more threads than cores: waiting ones must not spin
     os.environ["DETLAB_HOST"] = "sample"  # traces that are shared do not name the machine
     with tempfile.TemporaryDirectory(dir=SAMPLES) as folder:
-        for name, recipe in (("race", RACE), ("clean", CLEAN)):
-            pair = Path(folder) / name
-            record_pair(pair, recipe)
-            first = first_differences(pair)
-            check = check_race if recipe.deterministic_mode else check_clean
-            check(first)
-            (pair / "README.md").write_text(describe(recipe), "utf-8")
+        for name in names:
+            new = Path(folder) / name
+            if name == "spike":
+                record_spike(new)
+            else:
+                record_checked_pair(new, PAIRS[name])
             shutil.rmtree(SAMPLES / name, ignore_errors=True)
-            pair.replace(SAMPLES / name)
+            new.replace(SAMPLES / name)
+
+
+def record_checked_pair(pair: Path, recipe: Recipe) -> None:
+    """Record a pair, check it, and describe it."""
+    record_pair(pair, recipe)
+    check = check_race if recipe.deterministic_mode else check_clean
+    check(first_differences(pair))
+    (pair / "README.md").write_text(describe(recipe), "utf-8")
 
 
 def record_pair(folder: Path, recipe: Recipe) -> None:
@@ -109,4 +120,4 @@ def describe(recipe: Recipe) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or [*PAIRS, "spike"])

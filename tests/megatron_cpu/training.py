@@ -33,6 +33,8 @@ class Recipe:
     num_steps: int = 3
     num_threads: int = 1
     seed: int = 3
+    learning_rate: float = 1e-3
+    adam_beta2: float = 0.999
 
 
 def train(recipe: Recipe, folder: str, recorder: Mapping[str, Any]) -> list[float]:
@@ -88,7 +90,12 @@ def build(recipe: Recipe) -> tuple[Any, Any]:
     )
     chunk = DistributedDataParallel(config, wrapping, model)
     settings = OptimizerConfig(
-        optimizer="adam", lr=1e-3, use_distributed_optimizer=recipe.distributed_optimizer, clip_grad=1.0
+        optimizer="adam",
+        lr=recipe.learning_rate,
+        min_lr=recipe.learning_rate / 10,
+        adam_beta2=recipe.adam_beta2,
+        use_distributed_optimizer=recipe.distributed_optimizer,
+        clip_grad=1.0,
     )
     optimizer = get_megatron_optimizer(settings, [chunk])
     config.finalize_model_grads_func = finalize_model_grads
@@ -133,6 +140,15 @@ def random_batches(recipe: Recipe) -> Iterator[torch.Tensor]:
 
 def step(recipe: Recipe, chunk: Any, optimizer: Any, batches: Iterator[torch.Tensor], rec: Recorder) -> float:
     """Run one step as Megatron's training loop does, and write its loss and gradient norm."""
+    loss = compute_gradients(recipe, chunk, optimizer, batches)
+    _, grad_norm, _ = optimizer.step()
+    rec.metric("lm loss", loss)
+    rec.metric("grad norm", float(grad_norm))
+    return loss
+
+
+def compute_gradients(recipe: Recipe, chunk: Any, optimizer: Any, batches: Iterator[torch.Tensor]) -> float:
+    """Run forward and backward of one step, all but the optimizer; give the loss."""
     from megatron.core.pipeline_parallel import get_forward_backward_func
 
     chunk.zero_grad_buffer()
@@ -146,11 +162,7 @@ def step(recipe: Recipe, chunk: Any, optimizer: Any, batches: Iterator[torch.Ten
         micro_batch_size=recipe.microbatch_size,
         forward_only=False,
     )
-    _, grad_norm, _ = optimizer.step()
-    loss = float(sum(item["loss"] for item in losses) / len(losses))
-    rec.metric("lm loss", loss)
-    rec.metric("grad norm", float(grad_norm))
-    return loss
+    return float(sum(item["loss"] for item in losses) / len(losses))
 
 
 def forward_step(batches: Iterator[torch.Tensor], chunk: Any) -> tuple[torch.Tensor, Any]:
