@@ -42,7 +42,7 @@ _LEAST_POWER: Final = -300
 _POWERS: Final = pl.Series([float(f"1e{power}") for power in range(_LEAST_POWER, 1 - _LEAST_POWER)])
 
 
-def printed_metrics(fields: pl.DataFrame, *, significant: int | None = None) -> pl.DataFrame:
+def printed_metrics(fields: pl.DataFrame) -> pl.DataFrame:
     """Make metrics of printed numbers: their bits are unknown, their resolution is that of the text.
 
     Parameters
@@ -50,15 +50,13 @@ def printed_metrics(fields: pl.DataFrame, *, significant: int | None = None) -> 
     fields
         ``step``, ``name``, ``text`` (the number as printed) and any of the optional columns of the frame.
         A row whose text is no number is left out; an integer is exact.
-    significant
-        Number of significant digits of a format that drops trailing zeros (``%.4g``: 4).
 
     Returns
     -------
     The columns of `METRIC_SCHEMA`.
     """
     read = _with_values(fields).filter(pl.col("value").is_not_null())
-    resolved = read.with_columns(resolution=_significant(significant) if significant else _resolution())
+    resolved = read.with_columns(resolution=_resolution())
     exact = pl.col("resolution").is_null() & pl.col("value").is_finite()
     return _complete(resolved.with_columns(width=pl.when(exact).then(64).otherwise(0)))
 
@@ -157,13 +155,6 @@ def _resolution() -> pl.Expr:
     return pl.when((point.is_not_null() | mark.is_not_null()) & pl.col("value").is_finite()).then(
         _ten_to(power)
     )
-
-
-def _significant(digits: int) -> pl.Expr:
-    """Give one unit of the last of so many significant digits, which need not all be printed."""
-    size = pl.col("value").abs()
-    power = pl.when(size > 0).then(size.log10().floor()).otherwise(0).cast(pl.Int32, strict=False)
-    return pl.when(size.is_finite()).then(_ten_to(power - (digits - 1)))
 
 
 def _ten_to(power: pl.Expr) -> pl.Expr:

@@ -95,10 +95,10 @@ def without_copies(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]
         return metrics, ()
     kept = metrics.unique(key, keep="first", maintain_order=True)
     numbers = metrics.filter(pl.col("value").is_not_null() & ~is_measurement(pl.col("name")))
-    places = pl.col("line").drop_nulls()
+    first = pl.col("value").is_first_distinct()
     clashing = (
         numbers.group_by(key, maintain_order=True)
-        .agg(pl.col("value").unique(maintain_order=True), pl.col("source").first(), lines=places)
+        .agg(pl.col("source").first(), pl.col("value", "line").filter(first))
         .filter(pl.col("value").list.len() > 1)
         .sort("segment", "step", maintain_order=True)
     )
@@ -119,8 +119,8 @@ def _all_differ(metrics: pl.DataFrame) -> bool:
 
 
 def _conflict(row: dict[str, object]) -> str:
-    values, lines = row["value"], row["lines"]
+    values, lines = row["value"], row["line"]
     assert isinstance(values, list)
     assert isinstance(lines, list)
-    where = f", lines {lines[0]} and {lines[-1]}" if lines else ""
+    where = f", lines {lines[0]} and {lines[1]}" if None not in lines else ""
     return f"{row['source']}{where}: {row['name']} of step {row['step']} is both {values[0]} and {values[1]}"

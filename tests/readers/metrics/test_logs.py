@@ -187,7 +187,7 @@ def test_one_copy_with_another_value_is_a_conflict_that_names_both_values_and_li
     rows[35] = rows[35].replace("2.078125E+00", "2.078126E+00")
     run = load_run(write(tmp_path, *rows))
     assert run.log.conflicts == (
-        "train.log, lines 33 and 40: lm loss of step 5 is both 2.078125 and 2.078126",
+        "train.log, lines 33 and 36: lm loss of step 5 is both 2.078125 and 2.078126",
     )
     assert run.problems == run.log.conflicts
 
