@@ -62,6 +62,7 @@ def _result(runs: list[Run], args: argparse.Namespace) -> Any:
     from detlab.comparison import compare_many
     from detlab.comparison.metrics import compare_metrics, describe_metrics
 
+    _refuse_idle_options(len(runs), args)
     if len(runs) == 1:
         return describe_metrics(runs[0], names=args.metric)
     if len(runs) > 2:
@@ -73,6 +74,17 @@ def _result(runs: list[Run], args: argparse.Namespace) -> Any:
         offset=args.offset,
         measurements=args.measurements,
     )
+
+
+def _refuse_idle_options(num: int, args: argparse.Namespace) -> None:
+    """Refuse an option that would do nothing for so many runs."""
+    from detlab.errors import InputError
+
+    of_two = {"--pair": args.pair, "--offset": args.offset, "--measurements": args.measurements}
+    idle = [name for name, given in of_two.items() if given and num != 2]
+    idle += ["--metric"] if args.metric and num > 2 else []
+    if idle:
+        raise InputError(f"{idle[0]} does nothing for {num} runs.", "give it with two runs, or leave it out")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -102,6 +102,23 @@ def test_measurements_are_compared_on_request_and_never_decide(tmp_path, capsys)
     assert rows["elapsed time per iteration (ms)"]["steps_different"] is None
 
 
+def test_three_logs_are_put_into_classes(tmp_path, capsys):
+    a, b = log(tmp_path / "a.log", LOSSES), log(tmp_path / "b.log", LOSSES)
+    c = log(tmp_path / "c.log", LOSSES | {7: 1.5})
+    assert main(["metrics", a, b, c]) == 1
+    assert "{a, b} {c}" in printed(capsys)
+
+
+@pytest.mark.parametrize(
+    ("num", "option"),
+    [(1, ["--pair", "a=b"]), (1, ["--offset", "1"]), (3, ["--measurements"]), (3, ["--metric", "lm loss"])],
+)
+def test_an_option_that_would_do_nothing_is_refused(tmp_path, capsys, num, option):
+    paths = [log(tmp_path / f"{name}.log", LOSSES) for name in "abc"[:num]]
+    assert main(["metrics", *paths, *option]) == 2
+    assert f"{option[0]} does nothing for {num} runs." in capsys.readouterr().err
+
+
 def broken(path):
     """Give files that cannot be used, each with the start of what is said about it."""
     good = log(path / "good.log", LOSSES)

@@ -10,7 +10,7 @@ import polars as pl
 
 from detlab.comparison.metrics.coverage import problems_of
 from detlab.comparison.metrics.notes import notes_of
-from detlab.comparison.metrics.pairs import KEY, pair_runs, points_of
+from detlab.comparison.metrics.pairs import KEY, name_of, pair_metrics, points_of
 from detlab.comparison.metrics.precision import COMPARED, judge
 from detlab.comparison.metrics.refusals import (
     names_of,
@@ -74,19 +74,14 @@ def compare_metrics(
     paired = dict(pairs or {})
     chosen = names_of(*runs, names, paired)
     refuse_without_common_names(*runs, chosen, paired)
-    side_by_side = _pairs(runs, chosen, paired, offset)
-    of_machine = (
-        side_by_side.filter(is_measurement(pl.col("name")))["name"].unique().cast(pl.String).to_list()
-    )
-    judged = judge(side_by_side)
+    judged = [judge(part) for part in _pairs(runs, chosen, paired, offset)]
+    numbers = [part for part in judged if not _measures(part)]
     if not measurements:
-        hidden = pl.col("name").is_in(of_machine) & pl.col("outcome").is_in(COMPARED)
-        judged = judged.with_columns(outcome=pl.when(~hidden).then("outcome"))
-    numbers = judged.filter(~pl.col("name").is_in(of_machine))
+        judged = [_not_compared(part) if _measures(part) else part for part in judged]
     return MetricsComparison(
         *runs,
-        values=judged.select(*VALUE_COLUMNS),
-        metrics=summarise(judged, of_machine),
+        values=pl.concat([part.select(*VALUE_COLUMNS) for part in judged]),
+        metrics=summarise(judged),
         replays=pl.concat([replays_of(run) for run in runs]),
         problems=tuple(problems_of(runs, numbers)),
         notes=tuple(notes_of(runs, numbers, paired)),
@@ -102,20 +97,28 @@ def _told_apart(a: Run, b: Run) -> tuple[Run, Run]:
 
 def _pairs(
     runs: tuple[Run, Run], names: Sequence[str], paired: Mapping[str, str], offset: int
-) -> pl.DataFrame:
-    """Join the numbers of both runs that were asked for; refuse them when none stands beside another."""
+) -> list[pl.DataFrame]:
+    """Join the numbers of both runs, metric by metric; refuse them when none stands beside another."""
     a, b = (points_of(run) for run in runs)
     a = _within(a, runs[1].subset, -offset)
     b = _within(b, runs[0].subset, offset)
-    joined = pair_runs(a, b, paired, offset).filter(pl.col("name").is_in(names))
-    numbers = joined.filter(~is_measurement(pl.col("name")))
-    both = pl.col("state_a").is_not_null() & pl.col("state_b").is_not_null()
-    if not numbers.select(both.any()).item():
-        sides = [numbers.filter(pl.col(f"state_{run}").is_not_null()).select(*KEY) for run in "ab"]
-        common = set(sides[0]["name"].unique()) & set(sides[1]["name"].unique())
-        own = [side.filter(pl.col("name").is_in(common)) for side in sides]
-        refuse_without_common_steps(own[0], own[1], [run.label for run in runs], offset)
+    joined = [part for part in pair_metrics(a, b, paired, offset) if name_of(part) in names]
+    known = [pl.col(f"state_{run}").is_not_null() for run in "ab"]
+    numbers = [part for part in joined if not _measures(part)]
+    if not any(part.select((known[0] & known[1]).any()).item() for part in numbers):
+        common = [part for part in numbers if part.select(known[0].any() & known[1].any()).item()]
+        sides = [pl.concat([part.filter(each).select(KEY) for part in common]) for each in known]
+        refuse_without_common_steps(sides[0], sides[1], [run.label for run in runs], offset)
     return joined
+
+
+def _measures(part: pl.DataFrame) -> bool:
+    return bool(part[:1].select(is_measurement(pl.col("name"))).item())
+
+
+def _not_compared(part: pl.DataFrame) -> pl.DataFrame:
+    """Take the outcome from numbers that nobody asked to compare."""
+    return part.with_columns(outcome=pl.when(~pl.col("outcome").is_in(COMPARED)).then("outcome"))
 
 
 def _within(points: pl.DataFrame, asked: Subset, offset: int) -> pl.DataFrame:

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from detlab.run import Run, spans
+from detlab.comparison.metrics.pairs import name_of
+from detlab.run import Run
 
 Problem = tuple[str, str]
 
@@ -16,7 +17,7 @@ _SHOWN: Final = 5
 _PIECES: Final = 4
 
 
-def problems_of(runs: Sequence[Run], judged: pl.DataFrame) -> Iterator[Problem]:
+def problems_of(runs: Sequence[Run], judged: Sequence[pl.DataFrame]) -> Iterator[Problem]:
     """Give (run, what it lacks or what is damaged), for the metrics that count.
 
     Parameters
@@ -24,7 +25,7 @@ def problems_of(runs: Sequence[Run], judged: pl.DataFrame) -> Iterator[Problem]:
     runs
         Run a and run b.
     judged
-        As from `precision.judge`, without measurements.
+        As from `precision.judge`, one frame for each metric, without measurements.
     """
     for each in runs:
         yield from ((each.label, problem) for problem in each.problems)
@@ -33,41 +34,38 @@ def problems_of(runs: Sequence[Run], judged: pl.DataFrame) -> Iterator[Problem]:
         yield from ((label, what) for what in _lacking(judged, run, other))
 
 
-def _lacking(judged: pl.DataFrame, run: str, other: str) -> Iterator[str]:
+def _lacking(judged: Sequence[pl.DataFrame], run: str, other: str) -> Iterator[str]:
     """Say what one run has and the other lacks: whole metrics, whole steps, and numbers beside these."""
-    alone = judged.filter(pl.col("outcome") == f"only in {run}")
-    if not len(alone):
+    alone = {name_of(part): part.filter(pl.col("outcome") == f"only in {run}")["step"] for part in judged}
+    there = {name_of(part): part.filter(pl.col(f"state_{other}").is_not_null())["step"] for part in judged}
+    lacking = {name: steps for name, steps in alone.items() if len(steps)}
+    if not lacking:
         return
-    there = judged.filter(pl.col(f"state_{other}").is_not_null())
-    known = there["name"].unique()
-    yield from _capped(
-        [f"has no {name}" for name in _names(alone.filter(~pl.col("name").is_in(known.implode())))]
+    yield from _capped([f"has no {name}" for name in lacking if not len(there[name])])
+    lacking = {name: steps for name, steps in lacking.items() if len(there[name])}
+    known = pl.concat(there.values()).unique().implode()
+    whole = pl.concat(
+        [steps.filter(~steps.is_in(known)) for steps in (pl.Series("step", [], pl.Int64), *lacking.values())]
     )
-    alone = alone.filter(pl.col("name").is_in(known.implode()))
-    steps = alone.filter(~pl.col("step").is_in(there["step"].unique().implode()))
-    if len(steps):
-        yield f"has no {where(steps['step'])}"
-    rest = alone.filter(pl.col("step").is_in(there["step"].unique().implode()))
-    lacking = [
-        f"has no {name} at {where(rest.filter(pl.col('name') == name)['step'])}"
-        for name in _names(rest)[:_SHOWN]
-    ]
-    yield from _capped(lacking, len(_names(rest)))
+    if len(whole):
+        yield f"has no {where(whole)}"
+    rest = {name: steps.filter(steps.is_in(known)) for name, steps in lacking.items()}
+    yield from _capped([f"has no {name} at {where(steps)}" for name, steps in rest.items() if len(steps)])
 
 
-def _names(rows: pl.DataFrame) -> list[str]:
-    return rows["name"].unique(maintain_order=True).cast(pl.String).to_list()
-
-
-def _capped(sentences: Sequence[str], num: int = 0) -> list[str]:
-    more = max(num, len(sentences)) - _SHOWN
+def _capped(sentences: Sequence[str]) -> list[str]:
+    more = len(sentences) - _SHOWN
     return [*sentences[:_SHOWN], *([f"lacks {more} more metrics in the same way"] if more > 0 else [])]
 
 
 def where(steps: pl.Series) -> str:
     """Write steps for people: as spans where these are few, else how many there are between which."""
-    found = np.unique(steps.to_numpy())
-    pieces = int((np.diff(found) > 1).sum()) + 1
-    if pieces > _PIECES:
+    found = steps.unique().sort().to_numpy()
+    ends = np.flatnonzero(np.diff(found) > 1)
+    if len(ends) >= _PIECES:
         return f"{len(found):,} steps from {found[0]} to {found[-1]}"
-    return f"step{'' if len(found) == 1 else 's'} {spans(found.tolist())}"
+    firsts, lasts = found[np.r_[0, ends + 1]], found[np.r_[ends, len(found) - 1]]
+    told = [
+        f"{first}" if first == last else f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True)
+    ]
+    return f"step{'' if len(found) == 1 else 's'} {', '.join(told)}"

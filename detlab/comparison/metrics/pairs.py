@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -30,8 +30,7 @@ def points_of(run: Run) -> pl.DataFrame:
     -------
     ``name``, ``rank``, ``step``, ``value``, ``bits``, ``width``, ``resolution`` (0: a zero printed with
     significant digits, which is exactly zero), ``state``, ``segment``, ``vague`` (absent, and may be zero,
-    negative or NaN), ``finest`` (the finest resolution of the metric; null where it is printed with a
-    number of significant digits, or not at all).
+    negative or NaN).
     """
     metrics = run.metrics
     notes = metrics["note"].unique().drop_nulls().cast(pl.String)
@@ -43,26 +42,33 @@ def points_of(run: Run) -> pl.DataFrame:
     says = (pl.col("state") != "absent") | note.is_in(
         pl.Series(told, dtype=pl.Categorical).implode()
     ).fill_null(False)
-    return _with_formats(points.filter(says).select(*KEY, *_READ))
+    return _exact_zeros(points.filter(says).select(*KEY, *_READ))
 
 
-def _with_formats(points: pl.DataFrame) -> pl.DataFrame:
-    """Add what the printed numbers of a metric, all together, show about the format of each.
+def _exact_zeros(points: pl.DataFrame) -> pl.DataFrame:
+    """Mark zeros that are exact: with significant digits, no other number is printed as zero."""
+    zero = (pl.col("state") == "zero") & (pl.col("width") == 0)
+    names = points.filter(zero)["name"].unique()
+    parts = points.filter(pl.col("name").is_in(names.implode())).partition_by("name") if len(names) else []
+    exact = [part["name"][0] for part in parts if finest_resolution(part) is None]
+    if not exact:
+        return points
+    marked = zero & pl.col("name").is_in(exact)
+    return points.with_columns(resolution=pl.when(~marked).then("resolution").otherwise(0.0))
 
-    Where the resolution changes and the number of digits does not, no number but zero is printed as zero.
-    Where both change, the format drops trailing zeros, and its resolution is the finest one.
+
+def finest_resolution(points: pl.DataFrame) -> float | None:
+    """Give the finest resolution that one metric of one run was printed with.
+
+    Where the resolution changes and the number of digits does not, these are significant digits, and there
+    is no finest one. Where both change, the format drops trailing zeros: one resolution, now and then hidden.
     """
-    digits = significant_digits("value", "resolution").drop_nulls()
-    printed = points.filter((pl.col("width") == 0) & pl.col("resolution").is_not_null())
-    formats = printed.group_by("name").agg(
-        finest=pl.col("resolution").min(),
-        significant=(digits.n_unique() == 1) & (pl.col("resolution").min() < pl.col("resolution").max()),
-    )
-    significant = formats.filter("significant")["name"].implode()
-    zero = (pl.col("state") == "zero") & (pl.col("width") == 0) & pl.col("name").is_in(significant)
-    exact = points.with_columns(resolution=pl.when(zero).then(0.0).otherwise("resolution"))
-    finest = formats.filter(~pl.col("significant")).select("name", "finest")
-    return exact.join(finest, on="name", how="left", maintain_order="left")
+    printed = points.filter((pl.col("width") == 0) & (pl.col("resolution") > 0))
+    finest: float | None = printed["resolution"].min()  # type: ignore[assignment]
+    if finest == printed["resolution"].max():
+        return finest
+    digits = printed.select(significant_digits("value", "resolution")).to_series().drop_nulls()
+    return None if digits.n_unique() == 1 else finest
 
 
 def pair_runs(
@@ -82,19 +88,24 @@ def pair_runs(
     Returns
     -------
     One row per number that either run has, by name in the order of run a, then by step: ``name``, ``rank``,
-    ``step``, and every other column of `points_of` for each run, as ``value_a``, ``value_b`` and so on (null
-    where a run lacks it).
+    ``step``, and for each run, as ``value_a``, ``value_b`` and so on (null where a run lacks it), every other
+    column of `points_of` and ``finest`` (see `finest_resolution`).
     """
+    return pl.concat([_join(a[:0], b[:0]), *pair_metrics(a, b, names, offset)])
+
+
+def pair_metrics(
+    a: pl.DataFrame, b: pl.DataFrame, names: Mapping[str, str] | None = None, offset: int = 0
+) -> Iterator[pl.DataFrame]:
+    """Do as `pair_runs`, metric by metric."""
     if offset:
         b = b.with_columns(pl.col("step") + offset)
     ours, theirs = (_by_name(points) for points in (a, b))
     for name, other in (names or {}).items():
         if other in theirs:
             theirs[name] = theirs.pop(other).with_columns(name=pl.lit(name, pl.Categorical))
-    joined = [
-        _join(ours.get(name, a[:0]), theirs.get(name, b[:0])) for name in dict.fromkeys([*ours, *theirs])
-    ]
-    return pl.concat(joined) if joined else _join(a, b)
+    for name in dict.fromkeys([*ours, *theirs]):
+        yield _join(ours.get(name, a[:0]), theirs.get(name, b[:0]))
 
 
 def last_points(points: pl.DataFrame) -> pl.DataFrame:
@@ -102,10 +113,15 @@ def last_points(points: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([points[:0], *_by_name(points).values()])
 
 
-def _by_name(points: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def name_of(part: pl.DataFrame) -> str:
+    """Give the name of the one metric whose rows these are."""
+    return str(part["name"][0])
+
+
+def _by_name(points: pl.DataFrame, *, last: bool = True) -> dict[str, pl.DataFrame]:
     """Take metrics apart: one join for each is several times as fast as one over all of them."""
     parts = points.partition_by("name", maintain_order=True)
-    return {str(part["name"][0]): _last(part) for part in parts}
+    return {name_of(part): _last(part) if last else part for part in parts}
 
 
 def _last(points: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +136,10 @@ def _last(points: pl.DataFrame) -> pl.DataFrame:
 def _join(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     a, b = _with_ranks_alike(a, b)
     left, right = (
-        each.rename({name: f"{name}_{run}" for name in _KEPT}) for each, run in ((a, "a"), (b, "b"))
+        each.with_columns(finest=pl.lit(finest_resolution(each), pl.Float64)).rename(
+            {name: f"{name}_{run}" for name in _KEPT}
+        )
+        for each, run in ((a, "a"), (b, "b"))
     )
     if left.select(KEY).equals(right.select(KEY)):
         return left.hstack(right.drop(KEY).get_columns())
@@ -147,7 +166,9 @@ def pair_segments(points: pl.DataFrame) -> pl.DataFrame:
     steps = points.select("segment", "step").unique() if points["segment"].n_unique() > 1 else points[:0]
     twice = steps.filter(pl.col("step").is_duplicated())["step"].unique()
     again = points.filter(pl.col("step").is_in(twice.implode()))
-    ordered = again.sort("step", "segment", maintain_order=True)
+    finest = {name: finest_resolution(part) for name, part in _by_name(again, last=False).items()}
+    of_name = pl.col("name").cast(pl.String).replace_strict(finest, default=None, return_dtype=pl.Float64)
+    ordered = again.with_columns(finest=of_name).sort("step", "segment", maintain_order=True)
     earlier = [pl.col(name).shift().over(KEY).alias(f"{name}_a") for name in _KEPT]
     later = [pl.col(name).alias(f"{name}_b") for name in _KEPT]
     pairs = ordered.select(*KEY, *earlier, *later).filter(pl.col("segment_a") < pl.col("segment_b"))

@@ -67,24 +67,27 @@ def _exact() -> pl.Expr:
     return ((pl.col("width_a") > 0) & (pl.col("width_b") > 0)).fill_null(False)
 
 
+def _said(outcome: str) -> pl.Expr:
+    return pl.lit(outcome, pl.Enum(OUTCOMES))
+
+
 def _outcome() -> pl.Expr:
     state_a, state_b = pl.col("state_a"), pl.col("state_b")
     numbers = state_a.is_in(["value", "zero"]) & state_b.is_in(["value", "zero"])
     return (
         pl.when(state_b.is_null())
-        .then(pl.lit("only in a"))
+        .then(_said("only in a"))
         .when(state_a.is_null())
-        .then(pl.lit("only in b"))
+        .then(_said("only in b"))
         .when(_may_be_the_same())
-        .then(pl.lit("unknown"))
+        .then(_said("unknown"))
         .when(~numbers & (state_a != state_b))
-        .then(pl.lit("state differs"))
+        .then(_said("state differs"))
         .when(_exact())
-        .then(pl.when(_same_bits()).then(pl.lit("bit-equal")).otherwise(pl.lit("differs")))
+        .then(pl.when(_same_bits()).then(_said("bit-equal")).otherwise(_said("differs")))
         .when(pl.when(numbers).then(_same_text()).otherwise(_same_sign()))
-        .then(pl.lit("equal as printed"))
-        .otherwise(pl.lit("differs"))
-        .cast(pl.Enum(OUTCOMES))
+        .then(_said("equal as printed"))
+        .otherwise(_said("differs"))
     )
 
 

@@ -42,18 +42,22 @@ def replays_of(run: Run) -> pl.DataFrame:
     -------
     The columns of `REPLAY_COLUMNS`, by segment; none where no step ran twice.
     """
+    segments = run.metrics["segment"]
+    if segments.is_empty() or segments.min() == segments.max():
+        return pl.DataFrame(schema=REPLAY_COLUMNS)
     names = choose_names(run.metrics, lambda name: ~is_measurement(name))
     numbers = points_of(run).filter(pl.col("name").is_in(names))
     pairs = pair_segments(numbers)
-    rows = [_rows(run.label, judge(part)) for part in pairs.partition_by("segment_b", "segment_a")]
+    rows = [_rows(run.label, part) for part in pairs.partition_by("segment_b", "segment_a")]
     return pl.concat([pl.DataFrame(schema=REPLAY_COLUMNS), *rows]).sort(
         "segment", "against", maintain_order=True
     )
 
 
-def _rows(label: str, judged: pl.DataFrame) -> pl.DataFrame:
-    place = {"run": label, "segment": judged["segment_b"][0], "against": judged["segment_a"][0]}
-    told = summarise(judged, ()).with_columns(
+def _rows(label: str, pairs: pl.DataFrame) -> pl.DataFrame:
+    place = {"run": label, "segment": pairs["segment_b"][0], "against": pairs["segment_a"][0]}
+    judged = [judge(part) for part in pairs.partition_by("name", maintain_order=True)]
+    told = summarise(judged).with_columns(
         pl.lit(value).cast(REPLAY_COLUMNS[name]).alias(name) for name, value in place.items()
     )
     return told.filter(pl.col("steps_common") > 0).select(*REPLAY_COLUMNS)

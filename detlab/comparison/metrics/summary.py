@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
+from detlab.comparison.metrics.pairs import name_of
 from detlab.comparison.metrics.precision import COMPARED, DIFFERENT, narrow_names, significant_digits
 from detlab.readers.metrics.frame import METRIC_STATES
+from detlab.readers.metrics.names import is_measurement
 
 METRIC_COLUMNS: Final[dict[str, Any]] = {
     "name": pl.String,
@@ -48,42 +51,35 @@ _MIDDLE: Final = (0.02, 0.98)
 """Quantiles between which the range is taken, so that a spike does not hide what happens beside it."""
 
 
-def summarise(judged: pl.DataFrame, measurements: Sequence[str]) -> pl.DataFrame:
+def summarise(judged: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Sum up each metric.
 
     Parameters
     ----------
     judged
-        As from `precision.judge`.
-    measurements
-        Names of metrics that prove nothing.
+        As from `precision.judge`, one frame for each metric.
 
     Returns
     -------
-    The columns of `METRIC_COLUMNS`, in the order of the first row of each name.
+    The columns of `METRIC_COLUMNS`, one row for each frame.
     """
-    narrow = set(narrow_names(judged).cast(pl.String))
-    parts = judged.partition_by("name", maintain_order=True)
-    rows = [_summary(part, str(part["name"][0]), narrow) for part in parts]
-    for row in rows:
-        if row["name"] in measurements:
-            row["kind"] = "measurement"
-    return pl.DataFrame(rows, METRIC_COLUMNS)
+    return pl.DataFrame([_summary(part) for part in judged], METRIC_COLUMNS)
 
 
-def _summary(rows: pl.DataFrame, name: str, narrow: set[str]) -> dict[str, Any]:
-    common = rows.filter(pl.col("outcome").is_in(COMPARED) | pl.col("outcome").is_null())
-    judged = not bool(rows["outcome"].is_null().any())
+def _summary(rows: pl.DataFrame) -> dict[str, Any]:
+    outcome = rows["outcome"]
+    common = rows.filter(outcome.is_in(COMPARED) | outcome.is_null())
     differing = common.filter(pl.col("outcome").is_in(DIFFERENT))
+    is_compared = not outcome.has_nulls()
     return {
-        "name": name,
+        "name": name_of(rows),
         "kind": _kind(rows),
-        "steps_common": common["step"].n_unique(),
-        "steps_different": differing["step"].n_unique() if judged else None,
+        "steps_common": _num_steps(common),
+        "steps_different": _num_steps(differing) if is_compared else None,
         "first_step": differing["step"].min(),
         "visible_step": visible_step(common, differing),
         "evidence": ("exact" if bool(common["exact"].all()) else "printed") if len(common) else None,
-        "resolution": resolution_words(common if len(common) else rows, name in narrow),
+        "resolution": resolution_words(common if len(common) else rows),
         "resolution_ulp": common["resolution_ulp"].median(),
         "max_ulp": differing["ulp"].max(),
         "max_difference": differing["difference"].abs().max(),
@@ -91,12 +87,20 @@ def _summary(rows: pl.DataFrame, name: str, narrow: set[str]) -> dict[str, Any]:
         "mean_a": _mean(rows, "a"),
         "mean_b": _mean(rows, "b"),
         "states": _states(rows),
-        "steps_only_a": rows.filter(pl.col("outcome") == "only in a")["step"].n_unique(),
-        "steps_only_b": rows.filter(pl.col("outcome") == "only in b")["step"].n_unique(),
+        "steps_only_a": _num_steps(rows.filter(outcome == "only in a")),
+        "steps_only_b": _num_steps(rows.filter(outcome == "only in b")),
     }
 
 
+def _num_steps(rows: pl.DataFrame) -> int:
+    """Count the steps of rows that are in their order."""
+    steps = rows["step"].to_numpy()
+    return int(np.count_nonzero(np.diff(steps))) + 1 if len(steps) else 0
+
+
 def _kind(rows: pl.DataFrame) -> str:
+    if bool(rows[:1].select(is_measurement(pl.col("name"))).item()):
+        return "measurement"
     for run, other in (("a", "b"), ("b", "a")):
         if not rows[f"state_{other}"].count():
             return f"only in {run}"
@@ -140,14 +144,14 @@ def _scale(values: pl.Series) -> float:
     return max(high - low, abs(median) / 1000)
 
 
-def resolution_words(rows: pl.DataFrame, narrow: bool = False, runs: str = "ab") -> str:
+def resolution_words(rows: pl.DataFrame, runs: str = "ab") -> str:
     """Say how precisely runs give a metric: ``as printed, 5 decimals``, ``32 bits``."""
-    words = [_precision_words(rows, run, narrow) for run in runs]
+    words = [_precision_words(rows, run, runs) for run in runs]
     told = list(dict.fromkeys(word for word in words if word))
     return " against ".join(told)
 
 
-def _precision_words(rows: pl.DataFrame, run: str, narrow: bool) -> str:
+def _precision_words(rows: pl.DataFrame, run: str, runs: str) -> str:
     """Say how precisely one run gives a metric; nothing where it has no number."""
     numbers = rows.filter(pl.col(f"state_{run}").is_in(["value", "zero"]))
     if not len(numbers):
@@ -160,6 +164,7 @@ def _precision_words(rows: pl.DataFrame, run: str, narrow: bool) -> str:
         return "integers"
     if numbers[f"width_{run}"].max() == 32:
         return "32 bits"
+    narrow = runs == "ab" and len(narrow_names(rows)) > 0
     return "64 bits that hold numbers of 32" if narrow else "64 bits"
 
 

@@ -1,12 +1,16 @@
 """Two runs' metrics: the verdict, since when they differ, and what stands beside it."""
 
 import json
+import subprocess
+import sys
 from importlib.resources import files
 
 import jsonschema
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import detlab as dl
 from detlab.comparison.metrics.result import VALUE_COLUMNS
@@ -318,3 +322,58 @@ def test_problems_of_a_run_lower_the_verdict():
     object.__setattr__(a, "problems", ("its end is cut",))
     cmp = dl.compare_metrics(a, b)
     assert (cmp.verdict, cmp.problems) == ("incomplete", (("a", "its end is cut"),))
+
+
+NUMBERS = st.one_of(
+    st.none(),
+    st.sampled_from(["nan", "inf", "0.000", "-0.000", "1.250", "1.251", "2"]),
+    st.sampled_from([0.0, -0.0, 1.25, float("nan"), np.float32(1.25), np.float32(0.1), 0.1]),
+)
+CURVES = st.dictionaries(st.integers(1, 4), NUMBERS, min_size=1)
+MIRRORED = {"only in a": "only in b", "only in b": "only in a"}
+
+
+@given(CURVES, CURVES)
+def test_the_order_of_the_runs_changes_no_outcome(a, b):
+    anchor = {"anchor": {1: 1.0}}
+    ab, ba = (
+        dl.compare_metrics(*runs(x, y))
+        for x, y in (
+            (anchor | {"loss": a}, anchor | {"loss": b}),
+            (anchor | {"loss": b}, anchor | {"loss": a}),
+        )
+    )
+    outcomes = [
+        dict(each.values.filter(pl.col("name") == "loss").select("step", "outcome").rows())
+        for each in (ab, ba)
+    ]
+    assert outcomes[0] == {step: MIRRORED.get(each, each) for step, each in outcomes[1].items()}
+    assert (ab.verdict, ab.first_step, ab.evidence) == (ba.verdict, ba.first_step, ba.evidence)
+    for each in (ab, ba):
+        jsonschema.validate(each.to_json(), SCHEMA)
+        repr(each)
+
+
+@given(CURVES)
+def test_a_run_never_differs_from_itself(a):
+    run = make_metrics_run({"anchor": {1: 1.0}, "loss": a})
+    assert dl.compare_metrics(run, run).verdict == "match"
+
+
+def test_traces_are_compared_by_their_bits():
+    a, b = (dl.samples.sample_path("race") / name for name in "ab")
+    cmp = dl.compare_metrics(a, b)
+    assert cmp.evidence.name == "EXACT"
+    assert cmp.first["rank"].null_count() == 0
+
+
+def test_comparing_logs_loads_neither_torch_nor_plotly(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text(" iteration 1/ 9 | lm loss: 1.000000E+00 | grad norm: 1.000 |\n")
+    code = (
+        "import sys, detlab as dl\n"
+        f"print(dl.compare_metrics({str(path)!r}, {str(path)!r}))\n"
+        "assert not {'torch', 'plotly', 'ipywidgets'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("MATCH")
