@@ -30,8 +30,8 @@ def line_frames(path: Path, progress: Progress | None = None) -> Iterator[pl.Dat
 
     Yields
     ------
-    ``line`` (Int64, from 1), ``text`` (String, with the character that ends it), ``whole`` (Boolean: false for a last line without its end,
-    which may have been cut anywhere).
+    ``line`` (Int64, from 1), ``text`` (String, with the character that ends it), ``whole`` (Boolean: false
+    for a last line without its end, which may have been cut anywhere).
 
     Raises
     ------
