@@ -34,7 +34,7 @@ MEANS: Final = {
     DETERMINISTIC: "It comes again with the same numbers: it follows from data or optimisation (NaN: data or "
     "software); hardware is unlikely.",
     SAME_SAMPLES: "It follows the samples and not the step: suspect the data; hardware is unlikely.",
-    RECURRING: "It recurs although the numbers differ: likely data or optimisation; hardware is unlikely.",
+    RECURRING: "It recurs, if not with the same numbers: likely data or optimisation; hardware is unlikely.",
     NOT_REPRODUCED: "It does not recur: suspect a race or hardware.",
     DIVERGED: "It does not recur, and the runs had parted before its onset: the first difference decides. "
     "Suspect a race or hardware there.",

@@ -12,6 +12,7 @@ import polars as pl
 from detlab.comparison.metrics.spike_series import Ints, log_interval, record_steps
 from detlab.comparison.metrics.spikes import Excursion, find_spikes
 from detlab.readers.metrics.names import is_loss
+from detlab.run import spans
 
 SPIKE, NOT_FINITE, ZERO, NOT_PRINTED = "spike", "not finite", "zero", "not printed"
 """Kinds of events: out of the band upwards; NaN or Inf; a loss of exactly 0; a loss that is not there and
@@ -122,7 +123,7 @@ def _spike_event(parts: Sequence[Excursion], steps: Ints, every: int) -> Event:
     event = Event(
         kind=SPIKE,
         metric=main.name,
-        rank=main.rank,
+        rank=the_rank([each.rank for each in parts]),
         segment=leader.segment,
         onset=leader.onset,
         peak=main.peak,
@@ -141,6 +142,11 @@ def _spike_event(parts: Sequence[Excursion], steps: Ints, every: int) -> Event:
 def _first_of_others(parts: Sequence[Excursion], leader: Excursion) -> Excursion | None:
     others = [each for each in parts if each.name != leader.name]
     return min(others, key=lambda each: each.rise, default=None)
+
+
+def the_rank(ranks: Sequence[int | None]) -> int | None:
+    """Give the one rank that all name; None where there are several."""
+    return ranks[0] if len(set(ranks)) == 1 else None
 
 
 def is_a_loss(name: str) -> bool:
@@ -163,7 +169,8 @@ def _spike_words(
     leader: Excursion,
     gaps: Sequence[tuple[int, int]],
 ) -> Iterator[str]:
-    on_rank = "" if event.rank is None else f" (rank {event.rank})"
+    ranks = sorted({each.rank for each in parts if each.rank is not None})
+    on_rank = f" (rank{'s' if len(ranks) > 1 else ''} {spans(ranks)})" if ranks else ""
     rose = f"{main.name}{on_rank} rose from {main.base:.4g} to {main.top:.4g} at step {event.peak}"
     height = "" if event.height is None else f", {event.height:,.0f} MADs"
     yield f"{rose}{height}; onset {_onset_words(event)} by {leader.name}."

@@ -134,6 +134,8 @@ def log_interval(steps: Ints) -> int:
 
 def trunk(metrics: pl.DataFrame, segment: int) -> pl.DataFrame:
     """Keep what a segment went on from and the segment itself: of each step the last record up to it."""
+    if not len(metrics) or metrics["segment"].max() == 0:
+        return metrics
     upto = metrics.filter(pl.col("segment") <= segment)
     starts = (
         upto.group_by("segment")

@@ -17,6 +17,7 @@ from detlab.comparison.metrics.spike_events import (
     Event,
     counted,
     is_a_loss,
+    the_rank,
 )
 from detlab.comparison.metrics.spike_series import (
     log_interval,
@@ -26,6 +27,7 @@ from detlab.comparison.metrics.spike_series import (
     uninformative,
 )
 from detlab.readers.metrics.names import choose_names, is_loss, is_measurement, is_norm
+from detlab.run import spans
 
 _STATES: Final = ("nan", "inf")
 _SKIPPED: Final = "(?i)skipped iterations"
@@ -139,7 +141,7 @@ def _state_event(rows: Sequence[dict[str, Any]], kind: str, metrics: pl.DataFram
     event = Event(
         kind=kind,
         metric=main["name"],
-        rank=first["rank"],
+        rank=the_rank([each["rank"] for each in rows]),
         segment=first["segment"],
         onset=first["onset"],
         peak=first["onset"],
@@ -152,14 +154,15 @@ def _state_event(rows: Sequence[dict[str, Any]], kind: str, metrics: pl.DataFram
         says="",
         metrics=tuple(dict.fromkeys(each["name"] for each in rows)),
     )
-    return replace(event, says=" ".join(_state_words(event, main, first, metrics)))
+    ranks = sorted({each["rank"] for each in rows if each["rank"] is not None})
+    on_rank = f" on rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}" if ranks else ""
+    return replace(event, says=" ".join(_state_words(event, main, first, metrics, on_rank)))
 
 
 def _state_words(
-    event: Event, main: dict[str, Any], first: dict[str, Any], metrics: pl.DataFrame
+    event: Event, main: dict[str, Any], first: dict[str, Any], metrics: pl.DataFrame, on_rank: str
 ) -> Iterator[str]:
     names = " and ".join(event.metrics[:3])
-    on_rank = "" if event.rank is None else f" on rank {event.rank}"
     if event.kind == NOT_FINITE:
         yield f"{names} not finite from step {event.onset}{on_rank}."
     elif event.kind == ZERO:

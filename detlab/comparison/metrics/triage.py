@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from typing import Any, Final
 
@@ -11,7 +12,12 @@ import polars as pl
 
 from detlab.comparison.metrics.conclusions import advise, conclude, explain
 from detlab.comparison.metrics.spike_events import Event
-from detlab.comparison.metrics.spike_series import kinds_of_names, uninformative, zero_stretches
+from detlab.comparison.metrics.spike_series import (
+    kinds_of_names,
+    record_steps,
+    uninformative,
+    zero_stretches,
+)
 from detlab.comparison.metrics.triage_rules import (
     NOT_COVERED,
     OTHER_RECIPE,
@@ -67,6 +73,17 @@ class Triage:
     notes: tuple[str, ...]
     problems: tuple[tuple[str, str], ...]
 
+    @cached_property
+    def coverage(self) -> dict[str, Any]:
+        """What was looked at: ``metrics``, number of ``records``, ``first_step`` and ``last_step``."""
+        steps = record_steps(self.run.metrics)
+        return {
+            "metrics": list(kinds_of_names(self.run.metrics)),
+            "records": len(steps),
+            "first_step": int(steps[0]) if len(steps) else None,
+            "last_step": int(steps[-1]) if len(steps) else None,
+        }
+
     @property
     def exit_code(self) -> int:
         """0: nothing went wrong; 1: something did."""
@@ -85,6 +102,7 @@ class Triage:
             "conclusion": self.conclusion,
             "why": self.why,
             "next": self.next,
+            "coverage": self.coverage,
             "reruns": [_outcome_json(each) for each in self.outcomes],
             "notes": list(self.notes),
             "problems": [{"where": where, "what": what} for where, what in self.problems],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from detlab.comparison.text import wrapped
+from detlab.comparison.text import left_out_text, wrapped
 
 if TYPE_CHECKING:
     from detlab.comparison.metrics.spike_events import Event
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _MAX_SPIKES: Final = 5
 _MAX_NOTES: Final = 4
 _MAX_PROBLEMS: Final = 3
+_MAX_NAMES: Final = 6
 
 
 def summary(triage: Triage) -> str:
@@ -23,6 +24,7 @@ def summary(triage: Triage) -> str:
     lines += [_spike_line(each) for each in others[:_MAX_SPIKES]]
     if len(others) > _MAX_SPIKES:
         lines.append(f"… and {len(others) - _MAX_SPIKES} more: see .spikes")
+    lines.append(_coverage_line(triage))
     lines += _some([f"note: {note}" for note in triage.notes], _MAX_NOTES, "notes")
     lines += _some(
         [f"problem: {where}: {what}" for where, what in triage.problems], _MAX_PROBLEMS, "problems"
@@ -35,6 +37,16 @@ def _headline(triage: Triage) -> str:
     if main is None:
         return f"NO SPIKE in {name}."
     return f"{triage.conclusion.upper()}: {name}: {main.says} (confidence: {main.confidence})"
+
+
+def _coverage_line(triage: Triage) -> str:
+    seen = triage.coverage
+    if not seen["records"]:
+        return "looked at messages alone: there are no step metrics"
+    names = ", ".join(seen["metrics"][:_MAX_NAMES]) or "no loss and no norm"
+    more = f" and {len(seen['metrics']) - _MAX_NAMES} more" if len(seen["metrics"]) > _MAX_NAMES else ""
+    records = f"{seen['records']:,} records, steps {seen['first_step']} to {seen['last_step']}"
+    return f"looked at {names}{more} in {records}{left_out_text((triage.run,))}"
 
 
 def _spike_line(event: Event) -> str:

@@ -56,7 +56,7 @@ def test_heavy_tails_alarm_as_seldom_as_is_said(noise, most):
 
 @pytest.mark.parametrize(("size", "num", "most"), [(0.05, 600, 0), (0.1, 200, 8)])
 def test_a_short_history_is_uncertain_and_alarms_no_more_for_it(size, num, most):
-    """Of 600 curves of 24 records with noise of 5 % none has a spike, of 200 with noise of 10 % about four."""
+    """Of 600 curves of 24 records with noise of 5 % none has one, of 200 with noise of 10 % about four."""
     assert sum(len(find_spikes(frame(quiet(24, size=size, seed=seed)))) for seed in range(num)) <= most
 
 

@@ -156,6 +156,18 @@ class TestTable:
         assert (triage.conclusion, triage.spikes, triage.main, triage.next) == ("no spike", (), None, "")
         assert triage.exit_code == 0
         assert repr(triage).startswith("NO SPIKE in b.")
+        assert "looked at lm loss, grad norm in 59 records, steps 31164 to 31222" in repr(triage)
+
+    def test_metrics_of_measurements_are_not_looked_at(self):
+        loss = {step: 2.0 + 0.01 * (step % 5) for step in range(1, 31)}
+        curves = {
+            "loss": loss,
+            "elapsed time per iteration (ms)": loss | {20: 900.0},
+            "loss scale": loss | {9: 1e6},
+        }
+        triage = checked(dl.triage(make_metrics_run(curves)))
+        assert triage.conclusion == "no spike"
+        assert triage.coverage == {"metrics": ["loss"], "records": 30, "first_step": 1, "last_step": 30}
 
     def test_a_rerun_that_stops_before_it_says_nothing(self):
         short = calm(spiky(50), since=31214)
@@ -362,6 +374,35 @@ class TestStates:
         assert "A NaN with no earlier divergence" in triage.why
 
 
+class TestRanks:
+    """Metrics of a recorder are of one rank each."""
+
+    def run(self, **by_rank):
+        parts = []
+        for rank in range(4):
+            values = {step: 2.0 + 0.01 * (step % 7) for step in range(1, 101)} | by_rank.get(f"r{rank}", {})
+            rows = pl.DataFrame({"step": values.keys(), "value": values.values(), "name": "loss"})
+            parts.append(exact_metrics(rows.with_columns(rank=pl.lit(rank, pl.Int64))))
+        return replace(make_metrics_run({"loss": {1: 1.0}}), metrics=join_metrics(parts))
+
+    def test_a_spike_of_one_rank_names_it(self):
+        triage = checked(dl.triage(self.run(r2={80: 7.0})))
+        assert [each.rank for each in triage.spikes] == [2]
+        assert "loss (rank 2) rose" in triage.main.says
+
+    def test_a_spike_of_several_ranks_is_one_event_of_no_rank(self):
+        triage = checked(dl.triage(self.run(r1={80: 7.0}, r2={80: 7.5, 81: 7.5})))
+        assert [(each.rank, each.onset, each.recovery) for each in triage.spikes] == [(None, 80, 82)]
+        assert "loss (ranks 1-2) rose from 2.03 to 7.5" in triage.main.says
+
+    def test_nan_of_one_rank_names_it(self):
+        triage = checked(dl.triage(self.run(r3={80: float("nan")})))
+        assert triage.main.rank == 3
+        assert "loss not finite from step 80 on rank 3." in triage.main.says
+        both = dl.triage(self.run(r3={80: float("nan")}, r1={80: float("nan")}))
+        assert both.main.says.startswith("loss not finite from step 80 on ranks 1, 3.")
+
+
 class TestGaps:
     def every_ten(self, numbers, first=7000):
         return make_metrics_run({"lm loss": {first + 10 * at: value for at, value in numbers.items()}})
@@ -384,8 +425,10 @@ class TestGaps:
 
     def test_a_spike_right_after_a_stretch_without_records_is_unsure(self):
         numbers = {at: 2.0 + 0.01 * (at % 5) for at in range(50)} | {90: 6.0, 91: 6.1, 92: 2.0}
-        spike = checked(dl.triage(self.every_ten(numbers))).main
+        triage = checked(dl.triage(self.every_ten(numbers)))
+        spike = triage.main
         assert (spike.onset, spike.confidence) == (7900, "low")
+        assert 'steps="7489-7900"' in triage.next
         assert "No record for 7490..7900." in spike.says
         numbers |= {at: 2.0 + 0.01 * (at % 5) for at in range(50, 90)}
         assert dl.triage(self.every_ten(numbers)).main.confidence == "high"
