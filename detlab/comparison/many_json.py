@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import polars as pl
 
 from detlab.readers.metrics.frame import METRIC_STATES
 
 if TYPE_CHECKING:
     from detlab.comparison.many import ManyComparison
+
+_LARGEST: Final = float(np.finfo(np.float32).max)
 
 SCHEMA: Final = "detlab.metrics/1"
 
@@ -20,6 +23,7 @@ def metrics_json(many: ManyComparison) -> dict[str, Any]:
     first, names = metrics.first()
     return {
         "schema": SCHEMA,
+        "runs": list(many.labels),
         "verdict": many.verdict,
         "evidence": many.evidence.name.lower(),
         "complete": many.complete,
@@ -27,6 +31,7 @@ def metrics_json(many: ManyComparison) -> dict[str, Any]:
         "first": None if first is None else {"step": first, "metrics": names},
         "metrics": _metrics(many),
         "classes": [list(members) for members in many.classes],
+        "conclusion": many.conclusion,
         "segments": _segments(many),
         "problems": [{"where": where, "what": what} for where, what in many.problems],
     }
@@ -44,9 +49,26 @@ def _metrics(many: ManyComparison) -> list[dict[str, Any]]:
         steps_common=pl.col("common").sum(),
         steps_different=pl.col("several").sum(),
         first_step=step.filter("several").min(),
-        resolution=pl.col("resolution").median(),
+        evidence=pl.when(pl.col("resolution").count() > 0).then(pl.lit("printed")).otherwise(pl.lit("exact")),
     )
-    return [row | {"states": _states(many, row["name"])} for row in rows.sort("name").to_dicts()]
+    units = _resolution_ulps(many)
+    return [
+        row | {"resolution_ulp": units.get(row["name"]), "states": _states(many, row["name"])}
+        for row in rows.sort("name").to_dicts()
+    ]
+
+
+def _resolution_ulps(many: ManyComparison) -> dict[str, float]:
+    """Give the median resolution of each printed metric in units in the last place of a float32."""
+    value, unit = pl.col("value"), pl.col("resolution")
+    known = value.is_finite() & (value != 0) & (value.abs() < _LARGEST) & (unit > 0)
+    rows = pl.concat(
+        run.metrics.filter(known).select(pl.col("name").cast(pl.String), "value", "resolution")
+        for run in many.runs
+    )
+    spacing = np.spacing(np.abs(rows["value"].to_numpy()).astype(np.float32)).astype(np.float64)
+    ulps = rows.select("name", ulp=pl.Series(rows["resolution"].to_numpy() / spacing))
+    return dict(ulps.group_by("name").agg(pl.col("ulp").median()).rows())
 
 
 def _states(many: ManyComparison, name: str) -> list[dict[str, Any]]:

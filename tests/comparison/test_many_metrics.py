@@ -2,8 +2,10 @@
 
 import json
 from dataclasses import replace
+from importlib.resources import files
 from itertools import combinations
 
+import jsonschema
 import numpy as np
 import polars as pl
 import pytest
@@ -16,6 +18,8 @@ from detlab.comparison.metrics.compare import compare_metrics
 from detlab.errors import InputError, NotComparable
 from detlab.schema import Evidence
 from detlab.testing import Call, make_metrics_run, make_run
+
+SCHEMA = json.loads(files("detlab").joinpath("schemas/metrics.json").read_text("utf-8"))
 
 LOSS = "lm loss"
 NOT_PRINTED = "not printed: zero, negative or NaN"
@@ -229,16 +233,22 @@ def test_hosts_of_a_run_that_is_not_there_are_refused():
         compare_many(four_runs(), hosts=HOSTS | {"A3": ["n1"]})
 
 
-def test_the_json_form_has_the_classes_and_the_fields_of_two_runs():
-    found = compare_many(four_runs()).to_json()
-    assert json.loads(json.dumps(found)) == found
-    assert (found["schema"], found["verdict"], found["evidence"]) == (
-        "detlab.metrics/1",
-        "diverged",
-        "printed",
-    )
+def test_the_json_form_has_the_classes_and_follows_its_schema():
+    found = compare_many(four_runs(), hosts=HOSTS, facts=RACKS).to_json()
+    jsonschema.validate(json.loads(json.dumps(found)), SCHEMA, jsonschema.Draft202012Validator)
+    assert (found["runs"], found["evidence"], found["conclusion"]) == (list(FOUR), "printed", "environment")
     assert found["first"] == {"step": 1, "metrics": [LOSS]}
     assert found["classes"] == [["A1", "A2"], ["B1", "B2"]]
-    told = ("name", "steps_common", "steps_different", "first_step")
-    rows = [tuple(each[name] for name in told) for each in found["metrics"]]
-    assert rows == [("grad norm", 1, 0, None), (LOSS, 1, 1, 1)]
+    norm, loss = found["metrics"]
+    assert (norm["name"], norm["steps_common"], norm["steps_different"]) == ("grad norm", 1, 0)
+    assert (loss["name"], loss["first_step"], loss["evidence"]) == (LOSS, 1, "printed")
+    assert loss["resolution_ulp"] == pytest.approx(1e-5 / np.spacing(np.float32(12.19037)))
+    assert loss["states"] == [{"state": "value", "runs": [1, 1, 1, 1]}]
+
+
+def test_restarts_exact_numbers_and_traces_follow_the_schema_too():
+    resumed = make_metrics_run([{LOSS: {1: 3.0, 2: "nan"}}, {LOSS: {2: None, 3: 0.0}}], label="resumed")
+    trace = make_run({0: [Call("aten.mm.default", "lin", ["w"], ["y"])]}, label="t")
+    for runs in ([resumed, logged("b", 3.0, 2.0), logged("c", 3.0)], [trace, trace]):
+        found = json.loads(json.dumps(compare_many(runs).to_json()))
+        jsonschema.validate(found, SCHEMA, jsonschema.Draft202012Validator)
