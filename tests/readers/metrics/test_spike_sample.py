@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from detlab import load_run
+from detlab.comparison.metrics.triage import triage
 from detlab.samples import sample_path
 from tests.megatron_cpu.logged import Flip, turn_over
 from tests.megatron_cpu.record_spike import (
@@ -111,6 +112,20 @@ def test_the_sample_is_small_and_names_no_place():
         if path.suffix == ".log":
             assert set(re.findall(r"(?m)^\[(\w+):0\]: ", content)) <= {"n1", "n2"}
             assert all(re.match(r"\[n[12]:0\]: ", line) for line in content.splitlines())
+
+
+def test_one_log_alone_is_not_enough_and_the_log_without_a_spike_has_none(runs):
+    assert triage(runs["monday"]).conclusion == "not enough evidence"
+    assert triage(runs["rerun"], reruns=[runs["monday"]]).conclusion == "no spike"
+
+
+def test_the_triage_tells_the_spike_of_the_machine_from_that_of_the_data(runs):
+    monday = triage(runs["monday"], reruns=[runs["rerun"]])
+    data = triage(runs["data"], reruns=[runs["data_rerun"]])
+    assert (monday.conclusion, monday.main.onset) == ("not reproduced", FLIP.step + 1)
+    assert (data.conclusion, data.main.onset) == ("deterministic", damaged_steps()[0])
+    assert f'steps="{FLIP.step - 1}-{FLIP.step + 1}"' in monday.next
+    assert f"checkpoint of step {CHECKPOINT} " in monday.next
 
 
 class Optimizer:
