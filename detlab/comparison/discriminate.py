@@ -217,7 +217,8 @@ def _chance(cells: Collection[_Cell], total: int) -> float:
     num_divergent = sum(cell.divergent for cell in cells)
     sizes = [cell.divergent + len(cell.clean) for cell in cells]
     fewer = min(num_divergent, total - num_divergent)  # the other values of the axis make up the rest
-    return min(1.0, exp(_log_wholes(sizes, fewer) - _log_comb(total, fewer)))
+    share = exp(_log_wholes(sizes, fewer) - _log_comb(total, fewer))
+    return min(1.0, float(f"{share:.12g}"))  # what logarithms lose lies behind the twelfth digit
 
 
 def _log_wholes(sizes: Sequence[int], total: int) -> float:

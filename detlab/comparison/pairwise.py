@@ -125,6 +125,8 @@ def compare(
 
 def _refuse_other_layout(a: Run, b: Run) -> None:
     """Shards of another layout hold other numbers: their bits say nothing about each other."""
+    for run in (a, b):
+        _refuse_without_trace(run)
     mine = {"world size": a.manifest.world_size, **a.manifest.layout}
     theirs = {"world size": b.manifest.world_size, **b.manifest.layout}
     axes = [axis for axis in mine | theirs if mine.get(axis, 1) != theirs.get(axis, 1)]
@@ -140,6 +142,13 @@ def _refuse_other_layout(a: Run, b: Run) -> None:
         raise NotComparable(
             f"{a.label} and {b.label} have no rank in common: {_places(a)} against {_places(b)}.",
             "record the same ranks in both runs",
+        )
+
+
+def _refuse_without_trace(run: Run) -> None:
+    if not run.ranks:
+        raise NotComparable(
+            f"{run.label} has step metrics and no trace.", "compare the numbers: detlab.compare_metrics(a, b)"
         )
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from detlab import compare, load_run
 from detlab.errors import InputError, NotComparable, TraceError
 from detlab.schema import Coordinate, Phase, Verdict
-from detlab.testing import Call, make_run, save_run
+from detlab.testing import Call, make_metrics_run, make_run, save_run
 
 SCHEMA = json.loads(files("detlab").joinpath("schemas/comparison.json").read_text("utf-8"))
 
@@ -158,6 +158,16 @@ def test_runs_without_a_common_rank_are_refused():
     one, other = (make_run({rank: calls()}, layout={}, world_size=2) for rank in (0, 1))
     with pytest.raises(NotComparable, match="no rank in common: tp0 dp0 against tp0 dp1"):
         compare(one, other)
+
+
+def test_a_run_of_step_metrics_alone_is_sent_to_the_comparison_of_metrics():
+    logs = make_metrics_run({"lm loss": {1: 2.0}}, label="monday")
+    traced = make_run({0: [Call("aten.mm.default", outputs=["y"])]})
+    for a, b in ((logs, logs), (traced, logs), (logs, traced)):
+        with pytest.raises(
+            NotComparable, match=r"monday has step metrics and no trace\.\nHint: .*compare_metrics"
+        ):
+            compare(a, b)
 
 
 def test_runs_without_a_common_step_are_refused_and_told_of_the_offset():
