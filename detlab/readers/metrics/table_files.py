@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import polars as pl
+import pyarrow as pa
+from pyarrow import parquet
 
 from detlab.errors import TraceError
 from detlab.readers.metrics.json_numbers import Written, parse_json, read_json
@@ -99,13 +101,32 @@ def load_table(path: Path) -> Table:
 
 def _parquet(path: Path) -> pl.DataFrame:
     try:
-        frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
+        with parquet.ParquetFile(path) as file:
+            table = file.read()
+        table.validate(full=True)
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        finding = str(error).partition("\n")[0].rstrip(".")
         raise TraceError(
-            f"{path} cannot be read as parquet ({str(error).splitlines()[0]}).",
-            "copy the file again; it was cut or damaged",
+            f"{path} cannot be read as parquet ({finding}).", "copy the file again; it was cut or damaged"
         ) from None
+    frame = pl.DataFrame({name: _column(column) for name, column in columns.items() if _is_cell(column.type)})
     return frame.with_columns(pl.lit(None, pl.Int64).alias(LINE))
+
+
+def _is_cell(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_cell(kind.value_type)
+    kinds = pa.types
+    known = (kinds.is_string, kinds.is_large_string, kinds.is_floating, kinds.is_integer, kinds.is_boolean)
+    return any(holds(kind) for holds in known)
+
+
+def _column(values: pa.ChunkedArray) -> pl.Series:
+    kind = values.type
+    column = pl.from_arrow(values.cast(kind.value_type) if pa.types.is_dictionary(kind) else values)
+    assert isinstance(column, pl.Series)
+    return column
 
 
 def _json_lines(path: Path) -> Table:

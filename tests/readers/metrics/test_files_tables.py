@@ -197,6 +197,14 @@ def test_parquet_has_the_width_of_its_columns(tmp_path):
     ]
 
 
+def test_a_long_parquet_with_categories_is_read_by_them(tmp_path):
+    frame = pl.DataFrame(
+        {"key": pl.Series(["a", "b", "a"], dtype=pl.Categorical), "value": [0.5, 0.25, 0.75]}
+    )
+    frame.with_columns(step=pl.Series([1, 1, 2])).write_parquet(tmp_path / "m.parquet", use_pyarrow=True)
+    assert numbers(tmp_path / "m.parquet", "a") == [(1, 0.5), (2, 0.75)]
+
+
 def test_a_long_parquet_is_read_like_a_long_csv(tmp_path):
     pl.DataFrame(
         {"key": ["a", "b"], "value": [0.5, 0.25], "step": [1, 1], "is_nan": [False, True]}
