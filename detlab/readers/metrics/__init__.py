@@ -23,6 +23,7 @@ from detlab.readers.metrics.hf_trainer import HF_TRAINER
 from detlab.readers.metrics.log import MESSAGE_SCHEMA, Log
 from detlab.readers.metrics.maxtext import MAXTEXT
 from detlab.readers.metrics.megatron import MEGATRON
+from detlab.readers.metrics.messages import FAILURES
 from detlab.readers.metrics.nemo import NEMO
 from detlab.readers.metrics.per_rank import PER_RANK
 from detlab.readers.metrics.restarts import split_at_restarts
@@ -84,19 +85,19 @@ def load(paths: Sequence[Path], label: str, subset: Subset, chosen: str = "") ->
     InputError
         There is no such format, or none of the steps was asked for.
     TraceError
-        No file holds a record, or the only one is not text.
+        No file holds a record or the message of a failure, or the only one is not text.
     """
     if chosen and chosen not in {**CONSOLES, **FILES}:
         raise InputError(f"'{chosen}' is no format.", f"choose one of: {', '.join([*CONSOLES, *FILES])}")
     files = [file for path in paths for file in _candidates(path)]
     contents, problems = _read_all(files, chosen)
     metrics, log = assemble(contents)
-    if metrics.is_empty():
+    if metrics.is_empty() and not _tells_of_failures(log):
         raise _no_records([*problems, *(f"{each.source}: {each.why}" for each in contents if each.format)])
     name = label or paths[0].stem
     kept = _kept(metrics, subset)
     left_out = _left_out(metrics, kept)
-    if kept.is_empty():
+    if kept.is_empty() and len(metrics):
         raise empty_selection(paths[0], "steps", subset.steps, left_out)
     return Run(
         label=name,
@@ -109,6 +110,11 @@ def load(paths: Sequence[Path], label: str, subset: Subset, chosen: str = "") ->
         subset=subset,
         left_out_steps=left_out,
     )
+
+
+def _tells_of_failures(log: Log) -> bool:
+    """Say whether files without step metrics, such as the logs of single ranks, are evidence all the same."""
+    return bool(log.messages["kind"].cast(pl.String).is_in(FAILURES).any())
 
 
 def _candidates(path: Path) -> list[Path]:

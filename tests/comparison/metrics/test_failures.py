@@ -207,3 +207,36 @@ def test_a_step_that_is_not_printed_is_the_one_after_the_last_record(step, steps
     run = load_run(write(tmp_path, record(1), record(2), failed(0, step=step), name="run.log"))
     rerun = load_run(write(tmp_path, *(record(each) for each in range(1, steps + 1)), name="rerun.log"))
     assert recurs_at(run, [rerun])["recurs"].to_list() == [recurs]
+
+
+def test_a_rerun_whose_logs_have_no_record_does_not_clear_it(tmp_path):
+    other = "[rank3]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
+    rerun = load_run(write(tmp_path, other, name="rank3.log"))
+    assert recurrence(tmp_path, rerun) == ("not reached", None, "insufficient evidence")
+    traced = make_run({0: [Call("aten.mm.default")]})
+    assert recurrence(tmp_path, traced) == ("not reached", None, "insufficient evidence")
+
+
+def test_rank_logs_alone_are_enough_to_find_the_rank(tmp_path):
+    for rank in range(16):
+        write(tmp_path, "hello\n", *([failed(11)] if rank == 11 else []), name=f"rank_{rank}.log")
+    found = find_failures(tmp_path, LAYOUT)
+    assert found.select("rank", "step", "num_ranks", "source", "tp", "dp", "pp").rows() == [
+        (11, 4, 1, "rank_11.log", 1, 1, 1)
+    ]
+
+
+def test_where_the_device_is_not_known_that_is_said(tmp_path):
+    lost = "[rank11]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
+    runs = [load_run(write(tmp_path, record(1), lost, name=name)) for name in ("a.log", "b.log")]
+    found = recurs_at(runs[0], [runs[1]])
+    assert found.select("recurs", "same_device").rows() == [("same rank, step not printed", None)]
+    named = [failed(11), failed(11).replace("node n01, device 3", "node n01, device 9")]
+    nowhere = "Unexpected result nan on rank 11 at iteration #4 invocation #1 (message='x')\n"
+    runs = [
+        load_run(write(tmp_path, record(1), each, name=f"{n}.log"))
+        for n, each in enumerate([*named, nowhere])
+    ]
+    found = recurs_at(runs[0], runs[1:])
+    assert found["same_device"].to_list() == [False, None]
+    assert "since the device is not known, a persistent fault of it" in found["why"][1]

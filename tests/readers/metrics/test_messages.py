@@ -434,3 +434,30 @@ def test_messages_are_placed_in_their_order_and_keep_their_columns(tmp_path):
 def test_a_log_with_neither_records_nor_failures_is_said_to_have_none(case, tmp_path):
     with pytest.raises(DetlabError, match="no record of step metrics"):
         load_run(write(tmp_path, case[0] + "\n"))
+
+
+@pytest.mark.parametrize("case", [case for case in EVERY if case[1] in FAILURES])
+def test_a_log_with_nothing_but_a_failure_is_a_run_without_metrics(case, tmp_path):
+    run = load_run(write(tmp_path, "hello\n", case[0] + "\n"))
+    assert rows(run.log.messages) == rows(found(case[0]))
+    assert run.metrics.is_empty()
+    assert "no steps" in repr(run)
+
+
+def test_the_tracker_file_alone_is_a_run(tmp_path):
+    lines = [TRACKER.format(status, "nan") + "\n" for status in ("INITIAL_RUN", "FIRST_RERUN_REPRODUCIBLE")]
+    run = load_run(write(tmp_path, *lines, name="tracker.txt"), label="t", steps="1-5")
+    assert run.log.messages["line"].to_list() == [1, 2]
+    assert run.log.files.select("source", "num_records", "why").rows() == [("tracker.txt", 0, "no record")]
+
+
+def test_the_logs_of_ranks_that_print_no_metrics_are_a_run_when_one_tells_of_a_failure(tmp_path):
+    for rank in range(3):
+        write(tmp_path, "hello\n", *([EVERY[2][0]] if rank == 1 else []), name=f"rank{rank}.log")
+    messages = load_run(tmp_path).log.messages
+    assert messages.select("source", "line", "rank").rows() == [("rank1.log", 2, 3)]
+
+
+def test_a_failure_in_a_log_with_records_changes_no_selection(tmp_path):
+    with pytest.raises(DetlabError, match="has none of steps=.5.: it has steps 1"):
+        load_run(write(tmp_path, record(1), EVERY[2][0] + "\n"), steps="5")
