@@ -459,5 +459,5 @@ def test_the_logs_of_ranks_that_print_no_metrics_are_a_run_when_one_tells_of_a_f
 
 
 def test_a_failure_in_a_log_with_records_changes_no_selection(tmp_path):
-    with pytest.raises(DetlabError, match="has none of steps=.5.: it has steps 1"):
+    with pytest.raises(DetlabError, match=r"has none of steps=.5.: it has steps 1"):
         load_run(write(tmp_path, record(1), EVERY[2][0] + "\n"), steps="5")
