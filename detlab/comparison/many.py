@@ -33,6 +33,7 @@ from detlab.comparison.facts import (
 )
 from detlab.comparison.findings import Finding
 from detlab.comparison.metric_classes import MetricClasses, partition_metrics
+from detlab.comparison.metric_gaps import gaps_of
 from detlab.comparison.stated import Facts, Hosts, as_facts, as_hosts, refuse_strangers
 from detlab.comparison.strength import Pair, seen_in_pairs
 from detlab.errors import NotComparable
@@ -321,6 +322,7 @@ def compare_many(
     problems += [
         (label, what) for run, label in zip(loaded, labels, strict=True) for what in run.problems
     ] + partition.problems
+    problems += gaps_of(metrics, labels)
     return ManyComparison(
         tuple(loaded), tuple(labels), steps, metrics, least_evidence(kept), stated,
         tuple(dict.fromkeys(problems)), findings,

@@ -53,12 +53,15 @@ class MetricClasses:
         run printed the number with; null where it is exact in all).
     numbers
         Class of each run at each place, from 1 in the order of the runs; 0 where it has none.
+    present
+        Whether each run has a number or a state at each place.
     evidence
         PRINTED as soon as one number is known by its printed digits alone; NONE where there is nothing.
     """
 
     places: pl.DataFrame
     numbers: NDArray[np.int32]
+    present: NDArray[np.bool_]
     evidence: Evidence
 
     def frame(self, labels: Sequence[str]) -> pl.DataFrame:
@@ -98,11 +101,6 @@ class MetricClasses:
         step = int(places["step"][0])
         return step, places.filter(pl.col("step") == step)["name"].to_list()
 
-    def common(self, runs: Sequence[int] | None = None) -> pl.DataFrame:
-        """Give the places at which all of the runs have a class."""
-        numbers = self.numbers if runs is None else self.numbers[:, list(runs)]
-        return self.places.filter(pl.Series((numbers > 0).all(axis=1), dtype=pl.Boolean))
-
 
 def _least(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
     top = np.iinfo(np.int32).max
@@ -127,11 +125,13 @@ def partition_metrics(runs: Sequence[Run]) -> MetricClasses:
     cells = np.zeros((len(keys), len(runs)), CELL)
     for column, (frame, at) in enumerate(zip(frames, rows, strict=True)):
         cells[at, column] = cells_of(frame)  # of a row that comes twice the last one stays
+    present = cells["kind"] != NOT_RUN
     drop_unknown(cells)
     places, heads = _places(keys)
     return MetricClasses(
         places.with_columns(resolution=_coarsest(cells, heads)),
         _over_ranks(_classes(cells), cells["kind"] != NOT_RUN, heads),
+        np.logical_or.reduceat(present, heads) if len(heads) else present,
         _evidence(cells),
     )
 

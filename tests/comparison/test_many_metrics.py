@@ -128,6 +128,15 @@ def test_the_classes_by_metric_are_a_row_per_run_with_the_coarsest_resolution():
     assert many.pair_verdict("a", "c") == ("match", None)
 
 
+def test_what_a_run_lacks_or_printed_too_coarsely_is_said():
+    many = compare_many(
+        [logged("a", "2.3451", "1.5"), logged("b", "2.3452", "1.5"), logged("c", "2.345", "1.5")]
+    )
+    assert many.problems == (("c", "lm loss at step 1 cannot be put into one class"),)
+    shorter = compare_many([logged("a", "1.5", "1.5"), logged("b", "1.5")])
+    assert (shorter.verdict, shorter.problems) == ("incomplete", (("b", "has no lm loss at step 2"),))
+
+
 def test_runs_that_no_step_has_in_common_are_refused():
     with pytest.raises(NotComparable, match="no step and no metric"):
         compare_many([logged("a", "1.0"), logged("b", "1.0", name="other")])

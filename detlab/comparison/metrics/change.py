@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from os import PathLike
+from typing import Any
 
 import polars as pl
 
 from detlab.comparison.classes import unlike_labels
 from detlab.comparison.metric_classes import MetricClasses, partition_metrics
+from detlab.comparison.metric_gaps import gaps_of
 from detlab.comparison.metrics.change_gates import (
     GATE_COLUMNS,
     Gate,
@@ -20,6 +22,7 @@ from detlab.comparison.metrics.change_gates import (
 )
 from detlab.comparison.metrics.change_spread import by_metric, spreads
 from detlab.comparison.metrics.refusals import refuse_unusable
+from detlab.comparison.metrics.result import SCHEMA, finite
 from detlab.errors import NotComparable
 from detlab.readers import as_run
 from detlab.run import Run
@@ -46,6 +49,8 @@ class ChangeComparison:
         The gates: fixed-environment repeatability, baseline equivalence, restart replay.
     evidence
         What equality proves: EXACT (all bits of the numbers) or PRINTED (the digits that were printed).
+    problems
+        (run, what) for each thing that is missing or damaged.
     """
 
     baseline: tuple[str, ...]
@@ -53,6 +58,7 @@ class ChangeComparison:
     spread: pl.DataFrame
     judged: tuple[Gate, ...]
     evidence: Evidence
+    problems: tuple[tuple[str, str], ...] = ()
 
     @property
     def gates(self) -> pl.DataFrame:
@@ -87,6 +93,18 @@ class ChangeComparison:
         """1 when a gate failed, 2 when none was tested, else 0."""
         verdicts = {gate.verdict for gate in self.judged}
         return 1 if "fail" in verdicts else 0 if "pass" in verdicts else 2
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the comparison in its JSON form, see ``detlab/schemas/metrics.json``."""
+        return {
+            "schema": SCHEMA,
+            "baseline": list(self.baseline),
+            "changed": list(self.changed),
+            "evidence": self.evidence.name.lower(),
+            "gates": self.gates.drop("evidence").to_dicts(),
+            "metrics": finite(self.metrics.to_dicts()),
+            "problems": [{"where": where, "what": what} for where, what in self.problems],
+        }
 
     def __repr__(self) -> str:
         from detlab.comparison.metrics.change_text import summary
@@ -148,7 +166,13 @@ def compare_change(
             "The baseline and the changed runs have no metric and step in common.",
             "give runs of which the logs show the same steps",
         )
-    return ChangeComparison(tuple(before), tuple(after), spread, gates, _evidence([together, *within]))
+    problems = [(run.label, what) for runs in sets for run in runs for what in run.problems]
+    problems += [(run.label, what) for pair in resumed for run in pair if run for what in run.problems]
+    problems += gaps_of(together, labels)
+    return ChangeComparison(
+        tuple(before), tuple(after), spread, gates, _evidence([together, *within]),
+        tuple(dict.fromkeys(problems)),
+    )  # fmt: skip
 
 
 def _restart(entry: Restart) -> tuple[Run, Run | None]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from detlab.comparison.metrics.change import ChangeComparison
 
 _MAX_ROWS: Final = 12
+_MAX_PROBLEMS: Final = 6
 _NAME: Final = 24
 
 
@@ -28,6 +29,9 @@ def summary(cmp: ChangeComparison) -> str:
         _evidence(cmp.evidence),
         "zero spread: the runs of a set repeat each other there. See spread and gates.",
     ]
+    below += [f"problem: {where} {what}" for where, what in cmp.problems[:_MAX_PROBLEMS]]
+    if len(cmp.problems) > _MAX_PROBLEMS:
+        below.append(f"… and {len(cmp.problems) - _MAX_PROBLEMS} more problems: see problems")
     return "\n".join([*map(wrapped, lines), "", *table, "", *map(wrapped, below)])
 
 

@@ -1,5 +1,9 @@
 """A deliberate change against run-to-run variation: three gates, and the spread beside the difference."""
 
+import json
+from importlib.resources import files
+
+import jsonschema
 import numpy as np
 import pytest
 
@@ -8,6 +12,7 @@ from detlab.errors import NotComparable
 from detlab.schema import Evidence
 from detlab.testing import make_metrics_run
 
+SCHEMA = json.loads(files("detlab").joinpath("schemas/metrics.json").read_text("utf-8"))
 LOSS, NORM = "lm loss", "grad norm"
 REPEATABILITY, EQUIVALENCE, REPLAY = (
     "fixed-environment repeatability", "baseline equivalence", "restart replay",
@@ -171,3 +176,15 @@ def test_what_cannot_be_held_against_anything_is_refused():
         compare_change([a], [b], restarts=[(logged("late", ["3.0"], steps=[7]), a)])
     with pytest.raises(NotComparable, match="holds no step metrics"):
         compare_change([a], [make_metrics_run({}, label="empty")])
+
+
+def test_the_json_form_follows_its_schema_and_says_what_a_run_lacks():
+    change = compare_change([logged("A1", *OLD), logged("A2", ["10.5"])], [logged("B", *NEW)])
+    found = json.loads(json.dumps(change.to_json()))
+    jsonschema.validate(found, SCHEMA, jsonschema.Draft202012Validator)
+    assert [each["verdict"] for each in found["gates"]] == ["not tested", "fail", "not tested"]
+    assert found["problems"] == [
+        {"where": "A2", "what": "has no grad norm"},
+        {"where": "A2", "what": "has no lm loss at steps 2-3"},
+    ]
+    assert "problem: A2 has no grad norm" in repr(change)
