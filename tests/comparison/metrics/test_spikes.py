@@ -118,6 +118,15 @@ def test_a_dip_into_the_band_is_no_recovery():
     assert (found.onset, found.recovery) == (201, 213)
 
 
+def test_a_dip_is_no_recovery_however_long_after_the_onset():
+    """Among them those at the end of the piece of the curve that is searched first."""
+    for dip in range(246, 262, 3):
+        values = quiet(700)
+        values[200:600] = 4
+        values[200 + dip : 203 + dip] = 2
+        assert find_spikes(frame(values))[0].recovery == 601
+
+
 def test_the_rise_is_the_unbroken_stretch_that_leads_to_the_peak():
     values = quiet(300)
     values[[200, 202, 203, 204]] = 3, 3, 5, 8
