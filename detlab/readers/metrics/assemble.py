@@ -83,14 +83,15 @@ def assemble(files: Sequence[FileContent]) -> tuple[pl.DataFrame, Log]:
 
 
 def _numbered(files: Sequence[FileContent]) -> pl.DataFrame:
-    """Count the segments through all files."""
+    """Count the segments through all files of a format: no restart lies between a log and a table."""
     parts: list[pl.DataFrame] = []
-    first = after = 0
+    places: dict[str, tuple[int, int]] = {}
     for file in files:
         if len(file.metrics):
+            first, after = places.get(file.format, (0, 0))
             first = first if file.beside else after
             parts.append(file.metrics.with_columns((pl.col("segment") + first).cast(pl.UInt16)))
-            after = max(after, int(parts[-1]["segment"].max()) + 1)  # type: ignore[arg-type]
+            places[file.format] = first, max(after, int(parts[-1]["segment"].max()) + 1)  # type: ignore[arg-type]
     return join_metrics(parts)
 
 

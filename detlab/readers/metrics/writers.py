@@ -22,12 +22,37 @@ def in_order_of_time(files: Sequence[tuple[Path, FileContent]]) -> list[FileCont
     Files that were written during the same time are of several writers, and none follows a restart. Where
     two of these have a metric of one name, it is of the rank that the folder is named after, or is named
     after the folder (``validation/loss``), or after the place of its file among them (``writer_1/loss``).
+    Where files of two formats have a metric at a step, it is that of the format with more exact numbers.
     """
     timed = sorted(
         (each for each in files if each[1].started is not None), key=lambda each: each[1].started or 0.0
     )
     ordered = iter([content for group in _groups(timed) for content in _told_apart(group)])
-    return [content if content.started is None else next(ordered) for _, content in files]
+    return _said_once([content if content.started is None else next(ordered) for _, content in files])
+
+
+def _said_once(files: list[FileContent]) -> list[FileContent]:
+    """Leave out what files of another format have as well, with more of its bits."""
+    formats = {file.format: [each.metrics for each in files if each.format == file.format] for file in files}
+    if sum(any(map(len, parts)) for parts in formats.values()) < 2:
+        return files
+    share = (pl.col("width") > 0).mean().fill_null(0)
+    exact = {name: float(pl.concat(parts).select(share).item()) for name, parts in formats.items()}
+    order = sorted(exact, key=lambda name: -exact[name])
+    key = ["step", "name"]
+    told: list[FileContent] = []
+    for file in files:
+        better = order[: order.index(file.format)]
+        kept = file.metrics
+        for name in better:
+            kept = kept.join(pl.concat(formats[name]), on=key, how="anti", maintain_order="left")
+        also = f"; {', '.join(better)} have {len(file.metrics) - len(kept)} of its numbers as well"
+        told.append(
+            file._replace(
+                metrics=kept, why=f"{file.why}{also}" if len(kept) < len(file.metrics) else file.why
+            )
+        )
+    return told
 
 
 def _groups(files: Files) -> list[Files]:
