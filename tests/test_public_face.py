@@ -35,6 +35,23 @@ def test_comparing_loads_no_torch_and_no_plotly():
     assert not {"torch", "plotly", "ipywidgets"} & set(loaded)
 
 
+TRIAGE = """
+import detlab as dl
+logs = dl.samples.sample_path("spike")
+dl.triage(logs / "monday.log", reruns=[logs / "rerun.log"])
+repr(dl.compare_metrics(logs / "monday.losses.txt", logs / "rerun.losses.txt"))
+"""
+
+
+def test_step_metrics_are_read_compared_and_triaged_without_torch_and_plotly():
+    assert not {"torch", "plotly", "ipywidgets", "megatron"} & set(loaded_by(TRIAGE))
+
+
+def test_plotly_is_loaded_when_a_picture_is_asked_for():
+    picture = 'dl.views.curves(dl.load_run(logs / "monday.log"), "lm loss")'
+    assert "plotly" in loaded_by(TRIAGE + picture)
+
+
 def test_every_public_name_is_there_and_sorted():
     assert detlab.__all__ == sorted(detlab.__all__)
     assert all(hasattr(detlab, name) for name in detlab.__all__)
