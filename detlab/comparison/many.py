@@ -34,6 +34,7 @@ from detlab.comparison.facts import (
 from detlab.comparison.findings import Finding
 from detlab.comparison.metric_classes import MetricClasses, partition_metrics
 from detlab.comparison.metric_gaps import gaps_of
+from detlab.comparison.metrics.refusals import refuse_unusable
 from detlab.comparison.stated import Facts, Hosts, as_facts, as_hosts, refuse_strangers
 from detlab.comparison.strength import Pair, seen_in_pairs
 from detlab.errors import NotComparable
@@ -302,7 +303,7 @@ def compare_many(
     ------
     NotComparable
         There are fewer than two runs; or they have different layouts or digests, or no rank, step or
-        metric that all of them have.
+        metric that all of them have; or a log has no metrics, or two values of one number.
     InputError
         A list of hosts or facts is malformed, or names a run that is not there.
     TraceError
@@ -313,6 +314,9 @@ def compare_many(
     if len(loaded) < 2:
         raise NotComparable(f"{len(loaded)} run is nothing to compare.", "give two runs or more")
     refuse_unlike(loaded, labels)
+    for run in loaded:
+        if not run.ranks:
+            refuse_unusable(run)
     stated = _stated(loaded, labels, as_hosts(hosts), as_facts(facts))
     kept, problems = common_ranks(loaded, labels)
     partition = Partition(kept, labels, executor)

@@ -24,6 +24,7 @@ def seven_runs():
 
 
 def test_the_node_in_every_bad_run_and_no_good_one_comes_first_with_its_counts():
+    """O34: the common factor of the bad runs is a host."""
     hosts = seven_runs()
     assert {len(each) for each in hosts.values()} == {16}
     found = associate(BAD, GOOD, hosts=hosts)

@@ -142,6 +142,14 @@ def test_runs_that_no_step_has_in_common_are_refused():
         compare_many([logged("a", "1.0"), logged("b", "1.0", name="other")])
 
 
+def test_a_log_without_numbers_or_with_two_values_of_one_is_refused():
+    with pytest.raises(NotComparable, match=r"empty \(memory\) holds no step metrics"):
+        compare_many([logged("a", "1.0"), make_metrics_run({}, label="empty")])
+    twice = replace(logged("twice", "1.0"), log=replace(logged("b", "1.0").log, conflicts=("both 1 and 2",)))
+    with pytest.raises(NotComparable, match="twice has two values of one number"):
+        compare_many([logged("a", "1.0"), twice])
+
+
 def test_a_log_and_a_trace_are_not_refused_for_a_layout_that_a_log_does_not_tell():
     wide = make_run(
         {0: [Call("aten.mm.default", "lin", ["w"], ["y"])]}, label="t", layout={"tp": 2}, world_size=2
@@ -206,6 +214,7 @@ def four_runs():
 
 
 def test_bit_exact_in_one_rack_and_in_two_by_their_logs_is_topology():
+    """O22: equal within a rack and across two racks, and not to each other."""
     many = compare_many(four_runs(), hosts=HOSTS, facts=RACKS)
     assert many.classes == (("A1", "A2"), ("B1", "B2"))
     assert (many.first_step, many.metrics.first(), many.conclusion) == (1, (1, [LOSS]), "environment")

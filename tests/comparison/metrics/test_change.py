@@ -40,6 +40,7 @@ NEW = (["10.5", "10.4", "10.2"], ["2.354", "2.401", "2.388"])
 
 
 def test_a_deterministic_change_repeats_itself_and_does_not_equal_the_baseline():
+    """O23: another order of the reduction of the norm, then other losses by clipping."""
     change = compare_change(
         [logged("A1", *OLD), logged("A2", *OLD)], [logged("B1", *NEW), logged("B2", *NEW)]
     )  # fmt: skip
