@@ -38,5 +38,5 @@ def is_norm(name: pl.Expr) -> pl.Expr:
 
 def choose_names(metrics: pl.DataFrame, holds: Callable[[pl.Expr], pl.Expr]) -> list[str]:
     """List the names for which one of the above holds, in the order of their first row."""
-    names = metrics.select(pl.col("name").cast(pl.String).unique(maintain_order=True))
+    names = metrics.select(pl.col("name").unique(maintain_order=True).cast(pl.String))
     return names.filter(holds(pl.col("name")))["name"].to_list()
