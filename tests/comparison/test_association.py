@@ -58,6 +58,13 @@ def test_a_host_of_the_good_runs_alone_is_no_suspect():
     assert "nothing that is stated" in found.next
 
 
+def test_a_host_of_some_bad_runs_comes_before_one_of_all_good_runs():
+    hosts = {"r1": ["n55"], "r2": ["n55"], "r3": ["n9"]} | {label: ["n1"] for label in GOOD}
+    found = associate(BAD, GOOD, hosts=hosts)
+    assert found.suspects == ("n55",)
+    assert [fact.name.split()[1] for fact in found.found_facts] == ["n55", "n9", "n1"]
+
+
 def test_hosts_in_the_same_runs_are_not_told_apart():
     hosts = {label: ["n55", "n56"] for label in BAD} | {label: ["n1"] for label in GOOD}
     found = associate(BAD, GOOD, hosts=hosts)
@@ -83,6 +90,8 @@ def test_traces_bring_their_own_hosts():
     found = associate(bad, good, hosts={"g2": ["n12"]})
     assert found.suspects == ("n55",)
     assert found.found_facts[0].exact == Fraction(1, 3)
+    names = {f"host {host} is in the run" for host in ("n55", "n12", "n3")}
+    assert {fact.name for fact in found.found_facts} == names  # and no second fact of the same hosts
     assert found.bad == ("b1", "b2")
     assert replace(found, bad=()).good == ("g1", "g2")
 

@@ -110,6 +110,8 @@ def test_the_last_segment_of_a_step_counts():
     many = compare_many([resumed, logged("whole", "3.0", "2.5", "2.4")])
     assert many.verdict == "match"
     assert compare_many([resumed, logged("old", "3.0", "2.9", "2.4")]).first_step == 2
+    turned = replace(resumed, metrics=resumed.metrics.reverse())
+    assert compare_many([turned, logged("whole", "3.0", "2.5", "2.4")]).verdict == "match"
 
 
 def test_a_number_of_no_rank_meets_that_of_the_only_rank():
