@@ -26,7 +26,8 @@ def native_width(texts: pl.Series) -> int | None:
     binary digits, and numbers that all lie on both are likelier to be of the *coarser* one, by the ratio of
     the spacings for each different number. 32-bit floats may be written as such (``8.29681``) or as the
     64-bit float of the same value (``8.296810150146484``). With 20 bits of likelihood asked for, rounded
-    numbers pass for exact ones in fewer than one metric of a million.
+    numbers pass for exact ones in fewer than one metric of a million. 32-bit floats may have been rounded
+    too, so that none of their bits may be lost on the grid of rounded numbers.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def native_width(texts: pl.Series) -> int | None:
     values = telling["value"].to_numpy()
     if known["shortest32"].all() or (written & (known["value"] == known["narrow"])).all():
         spacing = np.abs(np.spacing(values.astype(np.float32))).astype(np.float64)
-        if _likelihood_bits(telling, spacing) >= _ENOUGH_BITS:
+        if _loses_nothing(telling, spacing) and _likelihood_bits(telling, spacing) >= _ENOUGH_BITS:
             return 32
     if digits < 16 or not written.all():
         return 0
@@ -219,10 +220,21 @@ def _significant(text: pl.Expr) -> pl.Expr:
     return _mantissa(text).str.strip_chars("0")
 
 
-def _likelihood_bits(numbers: pl.DataFrame, spacing: NDArray[np.float64]) -> float:
-    """Say how much likelier numbers are as floats than as rounded ones, as a power of two."""
-    places = float(numbers["decimals"].max())  # type: ignore[arg-type]
+def _grids(numbers: pl.DataFrame) -> tuple[float, NDArray[np.float64]]:
+    """Give the last place of a rounded number as a power of ten: by decimals, and of each by its digits."""
     digits = float(numbers["digits"].max())  # type: ignore[arg-type]
     sizes = np.floor(np.log10(np.abs(numbers["value"].to_numpy())))
-    rounded = max(-places * len(sizes), float(np.sum(sizes - digits + 1)))
+    return -float(numbers["decimals"].max()), sizes - digits + 1  # type: ignore[arg-type]
+
+
+def _likelihood_bits(numbers: pl.DataFrame, spacing: NDArray[np.float64]) -> float:
+    """Say how much likelier numbers are as floats than as rounded ones, as a power of two."""
+    by_decimals, by_digits = _grids(numbers)
+    rounded = max(by_decimals * len(by_digits), float(np.sum(by_digits)))
     return float(np.sum(np.log2(spacing)) - rounded * np.log2(10))
+
+
+def _loses_nothing(numbers: pl.DataFrame, spacing: NDArray[np.float64]) -> bool:
+    """Say whether no two floats were rounded to one number."""
+    by_decimals, by_digits = _grids(numbers)
+    return bool(np.all(np.maximum(by_decimals, by_digits) <= np.log10(spacing)))

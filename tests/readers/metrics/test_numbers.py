@@ -53,7 +53,18 @@ def test_numbers_rounded_to_decimals_are_never_exact(
     values = curve(seed, size, number)
     assert width([repr(round(float(value), places)) for value in values]) in (0, None)
     assert width([f"{value:.{places}f}" for value in values]) in (0, None)
-    assert width([repr(round(float(np.float32(value)), places)) for value in values]) in (0, None)
+
+
+@given(seeds, sizes, st.integers(4, 7), st.integers(1, 200))
+def test_32_bit_floats_rounded_to_decimals_are_exact_only_where_these_show_every_bit(
+    seed: int, size: float, places: int, number: int
+) -> None:
+    values = curve(seed, size, number).astype(np.float32)
+    texts = [repr(round(float(value), places)) for value in values]
+    rows = written_metrics(pl.DataFrame({"step": range(number), "name": "loss", "text": texts}))
+    assert set(rows["width"]) <= {0, 32}
+    for known, bits in zip(rows["bits"], values.view(np.uint32).tolist(), strict=True):
+        assert known in (None, bits)
 
 
 @given(seeds, sizes, st.integers(3, 15))
