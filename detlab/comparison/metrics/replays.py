@@ -43,7 +43,7 @@ def replays_of(run: Run) -> pl.DataFrame:
     The columns of `REPLAY_COLUMNS`, by segment; none where no step ran twice.
     """
     segments = run.metrics["segment"]
-    if segments.is_empty() or segments.min() == segments.max():
+    if segments.min() == segments.max():
         return pl.DataFrame(schema=REPLAY_COLUMNS)
     names = choose_names(run.metrics, lambda name: ~is_measurement(name))
     numbers = points_of(run).filter(pl.col("name").is_in(names))

@@ -113,7 +113,8 @@ def _size(row: dict[str, Any]) -> str:
     if row["max_relative"] is None:
         return "in state"
     if row["max_ulp"] is not None:
-        return f"by up to {row['max_ulp']:,.6g} ulp ({row['max_relative']:.1e})"
+        ulp = f"{row['max_ulp']:,.0f}" if row["max_ulp"] >= 1 else f"{row['max_ulp']:.2g}"
+        return f"by up to {ulp} ulp ({row['max_relative']:.1e})"
     return f"by up to {row['max_difference']:.2g} ({row['max_relative']:.1e})"
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import detlab as dl
+from detlab.comparison.metrics.coverage import where
 from detlab.comparison.metrics.result import VALUE_COLUMNS
 from detlab.comparison.metrics.summary import METRIC_COLUMNS
 from detlab.testing import make_metrics_run
@@ -169,6 +170,19 @@ def test_what_a_run_left_out_by_request_is_not_missing(tmp_path):
     assert dl.compare_metrics(a, b).problems == (("b", "has no steps 1-4"),)
     assert dl.compare_metrics(dl.load_run(a, steps="5-9"), b).verdict == "match"
     assert dl.compare_metrics(a, dl.load_run(b, steps="5-9")).verdict == "match"
+    asked = dl.load_run(a, steps="5-7")
+    for cmp in (dl.compare_metrics(asked, a), dl.compare_metrics(a, asked)):
+        assert (cmp.verdict, cmp.steps.to_list()) == ("match", [5, 6, 7])
+
+
+def test_what_was_left_out_by_request_is_found_through_an_offset(tmp_path):
+    for name, first in (("a", 1), ("b", 101)):
+        lines = [f" iteration {first + step}/ 999 | lm loss: {step + 1}.000E+00 |\n" for step in range(9)]
+        (tmp_path / f"{name}.log").write_text("".join(lines))
+    a, b = tmp_path / "a.log", tmp_path / "b.log"
+    for pair in ((dl.load_run(a, steps="5-7"), b), (a, dl.load_run(b, steps="105-107"))):
+        cmp = dl.compare_metrics(*pair, offset=-100)
+        assert (cmp.problems, cmp.steps.to_list()) == ((), [5, 6, 7])
 
 
 def test_o07_a_missing_loss_shifts_nothing(tmp_path):
@@ -236,6 +250,15 @@ def test_a_first_record_that_averages_fewer_iterations_is_noted_and_still_differ
     )
 
 
+def test_a_first_record_of_both_runs_is_not_explained_away():
+    a = {step: 1 / step for step in range(10, 101, 10)}
+    pair = []
+    for label, curve in (("a", a), ("b", a | {60: 0.5})):
+        parts = [{k: v for k, v in curve.items() if (k < 60) == early} for early in (True, False)]
+        pair.append(make_metrics_run([{"loss": part} for part in parts], label=label))
+    assert dl.compare_metrics(*pair).notes == ()
+
+
 @pytest.mark.parametrize("interval", [1, 10])
 def test_a_first_record_that_differs_among_others_is_not_explained_away(interval):
     a = {step * interval: 1 / step for step in range(1, 11)}
@@ -258,6 +281,26 @@ def test_the_last_segment_that_has_a_step_counts():
     assert cmp.values["segment_a"].to_list() == [0, 0, 1, 1]
     assert cmp.segments["run"].to_list() == ["a", "a", "b"]
     assert "a has 2 segments between restarts: 1-3, 3-4" in text_of(cmp)
+
+
+def test_a_metric_without_a_common_step_is_not_counted_as_compared():
+    cmp = compare({"loss": CURVE, "lr": {1: 1.0}}, {"loss": CURVE, "lr": {2: 1.0}})
+    assert cmp.compared["name"].to_list() == ["loss"]
+    assert "lr no common step" in text_of(cmp)
+    assert "compared 1 metric at steps 1-100" in text_of(cmp)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ([7], "step 7"),
+        ([3, 1, 2, 2], "steps 1-3"),
+        ([1, 2, 5, 9], "steps 1-2, 5, 9"),
+        ([10, 20, 30, 40, 50], "5 steps from 10 to 50"),
+    ],
+)
+def test_steps_are_written_as_spans_where_these_are_few(steps, words):
+    assert where(pl.Series(steps)) == words
 
 
 def test_metrics_of_two_names_are_paired_on_request():

@@ -44,6 +44,9 @@ LOSS = float(np.float32(2.198845))
         ("2.198845E+00", "2.198846E+00", "differs"),
         ("9.999999E-01", "1.000000E+00", "differs"),
         ("9.999", "10.000", "differs"),
+        ("9.999E+02", "1.000E+03", "differs"),
+        ("49.870", 49.8705, "equal as printed"),
+        ("1.00000000", 1.0000000055, "differs"),
         ("2.198845E+00", "2.1988", "equal as printed"),
         ("2.198845E+00", "2.1989", "differs"),
         ("2.198845E+00", LOSS, "equal as printed"),
@@ -91,6 +94,10 @@ def test_nans_of_other_bits_differ_only_where_both_are_exact():
 )
 def test_the_resolution_of_a_printed_number_is_told_in_float32_ulps(text, ulp):
     assert judged(text, text)["resolution_ulp"] == pytest.approx(ulp, rel=0.015)
+
+
+def test_a_zero_has_no_resolution_in_ulps():
+    assert judged("0.000", "0.000")["resolution_ulp"] is None
 
 
 def test_four_significant_digits_are_ten_thousand_ulps():

@@ -1,5 +1,7 @@
 """Restart replays: the steps that a run ran again, against those of before."""
 
+import polars as pl
+
 from detlab.comparison.metrics import compare_metrics, replays_of
 from detlab.comparison.metrics.replays import REPLAY_COLUMNS
 from detlab.testing import make_metrics_run
@@ -54,3 +56,9 @@ def test_segments_that_share_no_step_have_no_replay():
 def test_timings_are_not_replayed():
     run = make_metrics_run([{"elapsed time": {1: "1.0"}, "loss": {1: 1.0}}, {"elapsed time": {1: "2.0"}}])
     assert replays_of(run).is_empty()
+
+
+def test_two_values_of_one_segment_are_no_replay():
+    run = make_metrics_run([{"loss": {1: 1.0, 2: 2.0}}, {"loss": {2: 2.0}}])
+    object.__setattr__(run, "metrics", pl.concat([run.metrics[:2], run.metrics[1:]]))
+    assert replays_of(run).select("segment", "against").rows() == [(1, 0)]
