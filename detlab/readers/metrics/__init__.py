@@ -90,7 +90,7 @@ def load(paths: Sequence[Path], label: str, subset: Subset, chosen: str = "") ->
     if chosen and chosen not in {**CONSOLES, **FILES}:
         raise InputError(f"'{chosen}' is no format.", f"choose one of: {', '.join([*CONSOLES, *FILES])}")
     files = [file for path in paths for file in _candidates(path)]
-    contents, problems = _read_all(files, chosen)
+    contents, problems = _read_all(files, chosen, is_one_file=files == list(paths))
     metrics, log = assemble(contents)
     if metrics.is_empty() and not _tells_of_failures(log):
         raise _no_records([*problems, *(f"{each.source}: {each.why}" for each in contents if each.format)])
@@ -149,15 +149,17 @@ def _recognise(file: Path, chosen: str) -> tuple[str, str] | None:
     return (words[found.dialect.name], found.why) if found else None
 
 
-def _read_all(files: Sequence[Path], chosen: str) -> tuple[list[FileContent], list[str]]:
-    """Read every file; one of several that cannot be read is a problem of the run."""
+def _read_all(
+    files: Sequence[Path], chosen: str, *, is_one_file: bool
+) -> tuple[list[FileContent], list[str]]:
+    """Read every file; one that cannot be read is a problem of the run, unless it is all that was given."""
     read: list[tuple[Path, FileContent]] = []
     problems: list[str] = []
     for file in files:
         try:
             read.append((file, _read(file, chosen)))
         except TraceError as error:
-            if len(files) == 1:
+            if is_one_file:
                 raise
             problems.append(error.finding)
     contents = in_order_of_time(read)

@@ -9,13 +9,13 @@ import polars as pl
 
 _MEASUREMENT: Final = (
     r"(?i)elapsed|\btime\b|timing|timer|seconds|_sec\b|\bsec\b|runtime|throughput|flops?\b|tflop|mfu\b|"
-    r"per[ _]second|/sec|/s\b|(\b|_)(tps|wps|ups|wall|time)\b|memory|\bmem\b|mem[-_]|gigabytes|gb_free|"
+    r"per[ _]second|/sec|/s\b|(\b|_)(tps|wps|ups|wall|time)(\b|_)|memory|\bmem\b|mem[-_]|gigabytes|gb_free|"
     r"utili[sz]ation|energy|power|watt|joule|temperature|tokens?/|tok/s"
 )
 """Timings, throughput, memory and energy: never equal between two runs, and no evidence of anything."""
 
-_LOSS: Final = r"(?i)loss\b|_loss$|^ce$|perplexity|(\b|_)ppl\b"
-_NO_LOSS: Final = r"(?i)loss[ _-]?scale|loss[ _]?mask"
+_LOSS: Final = r"(?i)(\b|_)loss(\b|_)|^ce$|perplexity|(\b|_)ppl\b"
+_NO_LOSS: Final = r"(?i)loss[ _-]?(scale|mask)|lossless"
 
 _NORM: Final = r"(?i)grad[ _-]?norm|gnorm|params?[ _-]?norm|weight[ _-]?norm"
 
