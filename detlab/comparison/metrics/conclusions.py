@@ -145,8 +145,9 @@ def _without_divergence(outcome: Outcome, event: Event) -> Iterator[str]:
         )
     else:
         yield (
-            "printed numbers are too coarse to show a small difference, or the recipes differ; compare "
-            "numbers of full precision (TensorBoard files) to find an earlier one."
+            "the difference began in that step or the backward or optimizer before it, printed numbers are "
+            "too coarse to show a smaller one earlier, or the recipes differ; numbers of full precision "
+            "(TensorBoard files) decide."
         )
 
 
