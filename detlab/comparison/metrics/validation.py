@@ -17,6 +17,7 @@ import polars as pl
 
 from detlab.comparison.metrics.validation_equality import Value, are_equal
 from detlab.comparison.metrics.validation_rows import CASE_COLUMNS, validation_cases
+from detlab.comparison.text import wrapped
 from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.run import Run
@@ -62,7 +63,7 @@ class ValidationResult(NamedTuple):
         return self.node is not None and self.device is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Attribution:
     """What results say together.
 
@@ -87,6 +88,12 @@ class Attribution:
     why: str
     next: str
     results: tuple[ValidationResult, ...]
+
+    def __repr__(self) -> str:
+        suspect = f" fault suspected on {self.node} device {self.device}" if self.node is not None else ""
+        lines = [f"{self.conclusion.upper()}{suspect}: {self.why}", f"  next: {self.next}"]
+        lines.append(f"{len(self.results)} results. Evidence: {self.evidence}")
+        return "\n".join(map(wrapped, lines))
 
 
 def attribute_failure(

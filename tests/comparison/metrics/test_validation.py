@@ -315,3 +315,15 @@ def test_a_path_does_as_well_as_a_run(tmp_path):
     log = write(tmp_path, record(1), *LOST)
     assert attribute_failures(log).equals(attribute_failures(load_run(log)))
     assert len(attribute_failures(str(log))) == 1
+
+
+def test_the_text_says_the_conclusion_and_the_suspect_first():
+    results = [
+        ("initial", "n1", 3, "nan"),
+        ("first rerun", "n1", 3, "nan"),
+        ("second rerun", "n2", 1, "2.31"),
+    ]
+    lines = repr(attribute_failure(results)).splitlines()
+    assert lines[0].startswith("PERSISTENT fault suspected on n1 device 3: n1 device 3 gave nan in both runs")
+    assert lines[1].startswith("  next: ") and lines[-1] == "3 results. Evidence: printed"
+    assert repr(attribute_failure([])).startswith("INSUFFICIENT EVIDENCE: ")
