@@ -325,5 +325,5 @@ def test_the_text_says_the_conclusion_and_the_suspect_first():
     ]
     lines = repr(attribute_failure(results)).splitlines()
     assert lines[0].startswith("PERSISTENT fault suspected on n1 device 3: n1 device 3 gave nan in both runs")
-    assert lines[1].startswith("  next: ") and lines[-1] == "3 results. Evidence: printed"
+    assert lines[-2].startswith("  next: ") and lines[-1] == "3 results. Evidence: printed"
     assert repr(attribute_failure([])).startswith("INSUFFICIENT EVIDENCE: ")
