@@ -208,6 +208,40 @@ def test_o07_a_missing_loss_shifts_nothing(tmp_path):
     assert cmp.first["name"].to_list() == ["lm loss"]
 
 
+def golden(path, **metrics):
+    """Write a golden file; a step that was not run holds the text nan."""
+    content = {
+        name.replace("_", " "): {
+            "start_step": 1,
+            "end_step": len(values),
+            "step_interval": 1,
+            "values": {str(step): value for step, value in enumerate(values, 1)},
+        }
+        for name, values in metrics.items()
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_golden_values_of_a_resumed_run_are_compared_where_it_ran(tmp_path):
+    whole = golden(tmp_path / "whole.json", lm_loss=[9.55048, 9.53695, 9.50426, 9.45403])
+    resumed = golden(tmp_path / "resumed.json", lm_loss=["nan", "nan", 9.50426, 9.45403])
+    cmp = dl.compare_metrics(whole, resumed)
+    assert (cmp.verdict, cmp.problems) == ("incomplete", (("resumed", "has no steps 1-2"),))
+    assert cmp.metrics["steps_common"].to_list() == [2]
+    assert "as printed, 5 decimals" in repr(cmp)
+    assert dl.compare_metrics(dl.load_run(whole, steps="3-4"), resumed).verdict == "match"
+
+
+def test_golden_counts_may_differ_before_the_loss(tmp_path):
+    a = golden(tmp_path / "a.json", lm_loss=[10.15986, 10.10839, 10.10793], num_zeros=[957.0, 1047.0, 929.0])
+    b = golden(tmp_path / "b.json", lm_loss=[10.15986, 10.1084, 10.10792], num_zeros=[942.0, 1058.0, 920.0])
+    cmp = dl.compare_metrics(a, b)
+    assert cmp.to_json()["first"] == {"step": 1, "metrics": ["num zeros"]}
+    assert dict(cmp.metrics.select("name", "first_step").rows()) == {"lm loss": 2, "num zeros": 1}
+    assert cmp.metrics["resolution"].to_list() == ["as printed, 5 decimals"] * 2
+
+
 def test_o25_reset_moments_are_seen_in_the_grad_norm_first():
     equal = {step: f"{0.8 + step / 1000:.3f}" for step in range(1, 9)}
     loss = {step: f"{4 - step / 100:.4f}" for step in range(1, 13)}
