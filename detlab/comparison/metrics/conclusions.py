@@ -34,7 +34,8 @@ MEANS: Final = {
     DETERMINISTIC: "It comes again with the same numbers: it follows from data or optimisation (NaN: data or "
     "software); hardware is unlikely.",
     SAME_SAMPLES: "It follows the samples and not the step: suspect the data; hardware is unlikely.",
-    RECURRING: "It recurs, if not with the same numbers: likely data or optimisation; hardware is unlikely.",
+    RECURRING: "It recurs, if not with numbers shown to be the same: likely data or optimisation; hardware "
+    "is unlikely.",
     NOT_REPRODUCED: "It does not recur: suspect a race or hardware.",
     DIVERGED: "It does not recur, and the runs had parted before its onset: the first difference decides. "
     "Suspect a race or hardware there.",
@@ -95,7 +96,7 @@ def _told(outcome: Outcome, event: Event) -> str:
     other_rank = f" on rank {match.rank}" if match and match.rank not in (None, event.rank) else ""
     words = {
         EQUAL: f"has it again at step {event.onset}{_on_rank(event)}, {_equal_words(first)}",
-        OTHER_VALUES: f"has it at the same step{other_rank}, with other values: {_parted(first, event)}",
+        OTHER_VALUES: f"has it at the same step{other_rank}{_other_values(first)}: {_parted(first, event)}",
         SAMPLES: f"has it at {at}, at the same consumed samples",
         NEAR: f"has it nearby, at {at}; {_parted(first, event)}",
         NO: f"does not have it{f' (but one at {at})' if match else ''}: {_parted(first, event)}",
@@ -105,6 +106,10 @@ def _told(outcome: Outcome, event: Event) -> str:
         "differ), so that this says nothing of race or hardware",
     }
     return words[outcome.recurs]
+
+
+def _other_values(first: FirstDifference) -> str:
+    return "" if first.step is None else ", with other values"
 
 
 def _on_rank(event: Event) -> str:
@@ -122,6 +127,12 @@ def _equal_words(first: FirstDifference) -> str:
 
 def _parted(first: FirstDifference, event: Event) -> str:
     """Say where two runs part, as far as the numbers show."""
+    if first.num_averages:
+        return f"{_found(first, event)} (losses that are means over other steps were not compared)"
+    return _found(first, event)
+
+
+def _found(first: FirstDifference, event: Event) -> str:
     if not first.num_common:
         return "they have no step in common to compare"
     kind = "" if first.is_exact else ", as printed"

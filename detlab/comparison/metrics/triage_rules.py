@@ -8,10 +8,11 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from detlab.comparison.metrics.averages import means_of_other_steps
 from detlab.comparison.metrics.message_events import message_events
 from detlab.comparison.metrics.pairs import last_points, pair_runs, points_of
 from detlab.comparison.metrics.precision import COMPARED, DIFFERENT, judge
-from detlab.comparison.metrics.spike_events import SPIKE, Event, spike_events
+from detlab.comparison.metrics.spike_events import NOT_FINITE, SPIKE, Event, spike_events
 from detlab.comparison.metrics.spike_series import log_interval, named, names_in, record_steps, trunk
 from detlab.comparison.metrics.state_events import state_events
 from detlab.readers.metrics.names import choose_names, is_measurement
@@ -68,6 +69,10 @@ class FirstDifference(NamedTuple):
         The last step before it that both have; None: none.
     num_common
         Number of steps compared.
+    compared
+        The metrics compared.
+    num_averages
+        Number of losses left out because they are means over other steps.
     """
 
     step: int | None
@@ -76,6 +81,8 @@ class FirstDifference(NamedTuple):
     is_exact: bool
     last_equal: int | None
     num_common: int
+    compared: tuple[str, ...] = ()
+    num_averages: int = 0
 
     @property
     def evidence(self) -> str:
@@ -122,7 +129,8 @@ def first_difference(a: Run, b: Run, limit: int) -> FirstDifference:
         Steps after this one are not looked at.
     """
     pairs = pair_runs(_evidence(a, limit), _evidence(b, limit))
-    judged = judge(pairs).filter(pl.col("outcome").is_in(COMPARED))
+    averages = means_of_other_steps(pairs, a, b)
+    judged = judge(pairs.filter(~averages)).filter(pl.col("outcome").is_in(COMPARED))
     differing = judged.filter(pl.col("outcome").is_in(DIFFERENT))
     step: int | None = differing["step"].min()  # type: ignore[assignment]
     names = differing.filter(pl.col("step") == pl.col("step").min())["name"].unique(maintain_order=True)
@@ -135,6 +143,8 @@ def first_difference(a: Run, b: Run, limit: int) -> FirstDifference:
         bool(judged["exact"].all()),
         earlier["step"].max(),  # type: ignore[arg-type]
         judged["step"].n_unique(),
+        tuple(names_in(judged)["name"].cast(pl.String)),
+        int(averages.sum()),
     )
 
 
@@ -179,21 +189,35 @@ def judge_attempt(run: Run, event: Event, attempt: Attempt) -> Outcome:
 
 
 def _recurs(run: Run, event: Event, attempt: Attempt, first: FirstDifference, match: Event | None) -> str:
-    steps = record_steps(attempt.run.metrics)
-    if first.step is None and match is None and _shows(attempt.run, event):
+    is_compared = event.metric in first.compared
+    if first.step is None and match is None and is_compared and _shows(attempt.run, event):
         return EQUAL
     if match is not None and _at_one_step(event, match):
         is_message = match.rank is not None and match.rank == event.rank and not match.before
-        proven = first.num_common > 0 or is_message
+        proven = is_compared or is_message or (first.num_common > 0 and not first.num_averages)
         return EQUAL if first.step is None and match.rank == event.rank and proven else OTHER_VALUES
     if match is not None and _at_one_sample(run, event, attempt.run, match):
         return SAMPLES
     every = log_interval(record_steps(run.metrics))
     if match is not None and abs(match.onset - event.onset) <= _NEAR_INTERVALS * every:
         return NEAR
-    if not len(steps) or steps[0] > event.onset or steps[-1] < event.peak:
+    if not _covers(attempt.run, event, every):
         return NOT_COVERED
     return OTHER_RECIPE if first.settings else NO
+
+
+def _covers(run: Run, event: Event, every: int) -> bool:
+    """Say whether a run would show an event: its records reach the peak, and none steps over the event.
+
+    Records that are farther apart than the event is long miss it, or show it only as a part of a mean.
+    """
+    steps = record_steps(run.metrics)
+    if not len(steps) or steps[0] > event.onset or steps[-1] < event.peak:
+        return False
+    if event.kind == NOT_FINITE and event.recovery is None:
+        return True
+    last = event.peak + 1 if event.recovery is None else event.recovery
+    return log_interval(steps) <= max(every, last - event.onset)
 
 
 def _nearest(event: Event, others: Sequence[Event]) -> Event | None:

@@ -173,3 +173,76 @@ class TestWindow:
     def test_it_does_not_begin_before_the_first_step(self, run_of):
         lines = [record(1), record(2, "9"), record(3, "9"), record(4)]
         assert 'steps="1-2"' in checked(dl.triage(run_of(lines))).next
+
+
+class TestOtherLogInterval:
+    """Megatron prints the mean of the loss since the last record, and the grad norm of the last step."""
+
+    LAST = 120
+
+    def curve(self, spike=range(0)):
+        return {
+            step: (9.0 if step in spike else 2.1 + 0.01 * (step * 7 % 5), 0.3 + 0.001 * (step % 9))
+            for step in range(1, self.LAST + 1)
+        }
+
+    def every(self, curve, num):
+        means = {step: sum(curve[step - i][0] for i in range(num)) / num for step in curve if step % num == 0}
+        return [record(step, loss, f"{curve[step][1]:.3f}") for step, loss in means.items()]
+
+    def test_the_same_run_printed_less_often_has_not_parted(self, run_of):
+        curve = self.curve(range(81, 101))
+        often, seldom = (run_of(self.every(curve, num), label=f"every {num}") for num in (1, 10))
+        triage = checked(dl.triage(often, reruns=[seldom]))
+        assert triage.conclusion == "recurs"
+        assert triage.outcomes[0].first.step is None
+        assert "means over other steps were not compared" in triage.why
+
+    def test_a_run_without_the_spike_that_prints_less_often_has_not_parted_long_before(self, run_of):
+        spiky, other = self.curve(range(81, 101)), self.curve()
+        triage = dl.triage(
+            run_of(self.every(spiky, 1), label="a"), reruns=[run_of(self.every(other, 10), label="b")]
+        )
+        assert triage.conclusion == "not reproduced"
+        assert triage.outcomes[0].first.step is None
+
+    def test_records_that_step_over_a_spike_do_not_say_that_it_is_gone(self, run_of):
+        spiky, other = self.curve([85]), self.curve()
+        triage = dl.triage(
+            run_of(self.every(spiky, 1), label="a"), reruns=[run_of(self.every(other, 10), label="b")]
+        )
+        assert triage.conclusion == "not enough evidence"
+        assert triage.outcomes[0].recurs == "not covered"
+
+    def test_equal_intervals_are_compared_in_every_loss(self, run_of):
+        spiky, other = self.curve(range(81, 101)), self.curve()
+        other[40] = 2.5, other[40][1]
+        triage = dl.triage(
+            run_of(self.every(spiky, 10), label="a"), reruns=[run_of(self.every(other, 10), label="b")]
+        )
+        assert triage.conclusion == "diverged before onset"
+        assert (triage.outcomes[0].first.step, triage.outcomes[0].first.num_averages) == (40, 0)
+
+    def test_the_first_record_after_a_resume_is_a_mean_over_other_steps(self, run_of):
+        curve = self.curve(range(81, 101))
+        resumed = self.every(curve, 10)[4:]
+        resumed[0] = record(50, 2.3, f"{curve[50][1]:.3f}")  # of the steps from 47 on
+        whole, again = run_of(self.every(curve, 10), label="a"), run_of(resumed, label="b")
+        triage = dl.triage(whole, reruns=[again])
+        assert triage.conclusion == "deterministic"
+        assert triage.outcomes[0].first.num_averages == 1
+
+    def test_a_program_that_prints_the_loss_of_the_step_itself_is_compared_at_any_interval(self, tmp_path):
+        form = "[titan] - root - INFO - step: {:2d}  loss: {:8.5f}  grad_norm: 1.0000  tps: 1"
+        runs = []
+        for num, shift in ((1, 0.0), (10, 1e-5)):
+            lines = [
+                form.format(step, loss + shift)
+                for step, (loss, _) in self.curve([90]).items()
+                if step % num == 0
+            ]
+            path = tmp_path / f"every_{num}.log"
+            path.write_text("\n".join(lines) + "\n")
+            runs.append(path)
+        triage = dl.triage(runs[0], reruns=[runs[1]])
+        assert triage.outcomes[0].first.step == 10
