@@ -146,8 +146,8 @@ def _row(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def _lines(told: MetricsDescription) -> list[str]:
-    steps = told.run.metrics["step"].unique()
-    lines = [wrapped(f"{told.run.label}: {len(told.metrics)} metrics, {where(steps)}.")]
+    steps, num = told.run.metrics["step"].unique(), len(told.metrics)
+    lines = [wrapped(f"{told.run.label}: {num} metric{'' if num == 1 else 's'}, {where(steps)}.")]
     for file in told.files[:_MAX_LINES]:
         what = f"{file['format'] or 'no format'}, {file['num_records']:,} records"
         lines.append(wrapped(f"  {file['source']}: {what} ({file['why']})"))
