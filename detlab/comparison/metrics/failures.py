@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from detlab.comparison.metrics.spike_series import log_interval, record_steps
 from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.readers.metrics.messages import FAILURES, place_messages
@@ -131,12 +132,25 @@ def recurs_at(run: Run | str | PathLike[str], reruns: Sequence[Run | str | PathL
     ``same_device`` (whether it was on the same node and device; null: not known); ``conclusion``
     (``deterministic``, ``transient`` or ``insufficient evidence``), ``why``, ``next``.
     """
+    run = as_run(run)
     failures = find_failures(run, {}).unique(["rank", "step", "kind"], keep="first", maintain_order=True)
+    failures = failures.with_columns(step_at_the_latest=_at_the_latest(run))
     rows = []
     for rerun in map(as_run, reruns):
         again = find_failures(rerun, {})
         rows += [_recurrence(row, again, rerun) for row in failures.iter_rows(named=True)]
     return pl.DataFrame(rows, RECURRENCE_COLUMNS)
+
+
+def _at_the_latest(run: Run) -> pl.Expr:
+    """Give the step that must have run for a failure to show; null: not known.
+
+    One whose step is not printed is in the log interval after the last record before it: in its file, or of
+    the run where another rank prints the records, unless a restart leaves open after which.
+    """
+    last = run.metrics["step"].max() if run.metrics["segment"].n_unique() == 1 else None
+    after = pl.col("after_step").fill_null(pl.lit(last, pl.Int64))
+    return pl.col("step").fill_null(after + log_interval(record_steps(run.metrics)))
 
 
 _Told = tuple[str, str, str]
@@ -185,9 +199,7 @@ def _same_device(failure: Mapping[str, Any], found: pl.DataFrame) -> bool | None
 def _passed(failure: Mapping[str, Any], rerun: Run) -> bool:
     """Say whether a rerun ran the step that failed, and went on."""
     last = rerun.metrics["step"].max()
-    step = failure["step"]
-    if step is None and failure["after_step"] is not None:
-        step = failure["after_step"] + 1
+    step = failure["step_at_the_latest"]
     if step is None or last is None or rerun.log is None:
         return False
     kind = pl.col("kind").cast(pl.String)

@@ -240,3 +240,26 @@ def test_where_the_device_is_not_known_that_is_said(tmp_path):
     found = recurs_at(runs[0], runs[1:])
     assert found["same_device"].to_list() == [False, None]
     assert "since the device is not known, a persistent fault of it" in found["why"][1]
+
+
+@pytest.mark.parametrize(("steps", "recurs"), [(3, "not reached"), (4, "gone")])
+def test_o33_where_another_rank_prints_the_records_the_step_is_the_one_after_the_last_of_them(
+    steps, recurs, tmp_path
+):
+    rerun = run_of(tmp_path / "again", steps=steps)
+    assert recurrence(tmp_path, rerun, failed(11, step=-1))[0] == recurs
+
+
+def test_a_restart_leaves_open_after_which_record_of_another_rank_a_failure_is(tmp_path):
+    folder = tmp_path / "first"
+    run_of(folder, failed(11, step=-1))
+    write(folder, *(record(step) for step in (1, 2, 3, 2, 3)), name="rank_15.log")
+    assert recurs_at(folder, [run_of(tmp_path / "again", steps=9)])["recurs"].to_list() == ["not reached"]
+
+
+@pytest.mark.parametrize(("last", "recurs"), [(20, "not reached"), (30, "gone")])
+def test_a_step_that_is_not_printed_may_be_any_of_the_log_interval(last, recurs, tmp_path):
+    tens = [record(step) for step in range(10, last + 1, 10)]
+    run = load_run(write(tmp_path, record(10), record(20), failed(0, step=-1), name="run.log"))
+    rerun = load_run(write(tmp_path, *tens, record(last + 1), name="rerun.log"))
+    assert recurs_at(run, [rerun])["recurs"].to_list() == [recurs]
