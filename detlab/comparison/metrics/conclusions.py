@@ -174,7 +174,7 @@ def advise(run: Run, event: Event | None, conclusion: str, outcomes: Sequence[Ou
         DETERMINISTIC: f"look at the batch{_samples(run, event)}; to see the calls, record {where}",
         SAME_SAMPLES: f"look at the batch{_samples(run, event)}; to see the calls, record {where}",
         RECURRING: f"look at the data{_samples(run, event)} and the learning rate; record {where}",
-        NOT_ENOUGH: f"run it again from a checkpoint before step {window.first}, with the same data and "
+        NOT_ENOUGH: f"run it again {window.start}, with the same data and "
         f"recipe, and record {where}; then detlab triage RUN --rerun AGAIN",
     }
     twice = f"record two runs over {where}, and compare them"

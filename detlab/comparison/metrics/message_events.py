@@ -8,6 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from detlab.comparison.metrics.spike_events import NOT_FINITE, Event
+from detlab.comparison.metrics.spike_series import log_interval, record_steps
 from detlab.readers.metrics.message_patterns import UNEXPECTED
 from detlab.readers.metrics.messages import place_messages
 from detlab.run import Run, spans
@@ -19,8 +20,8 @@ _SHOWN: Final = 120
 def message_events(run: Run) -> Iterator[Event]:
     """Find the messages that a result is NaN or Inf, and make one event of those of one step.
 
-    A step that a message does not name (some say -1) is the one after the last record before it, in its own
-    file or, where that has no records, in the run.
+    A step that a message does not name (some say -1) is one of the log interval after the last record before
+    it, in its own file or, where that has no records, in the run: from the onset to the peak of its event.
     """
     if run.log is None:
         return
@@ -34,10 +35,10 @@ def message_events(run: Run) -> Iterator[Event]:
         step, segment, is_told = _place(row, run.metrics)
         groups.setdefault((segment, step), []).append(row | {"told": is_told})
     for (segment, step), group in groups.items():
-        yield _event(segment, step, group)
+        yield _event(segment, step, group, log_interval(record_steps(run.metrics)))
 
 
-def _event(segment: int, step: int, rows: list[dict[str, Any]]) -> Event:
+def _event(segment: int, step: int, rows: list[dict[str, Any]], every: int) -> Event:
     first, is_told = rows[0], any(row["told"] for row in rows)
     ranks = sorted({row["rank"] for row in rows if row["rank"] is not None})
     who = f"rank{'' if len(ranks) == 1 else 's'} {spans(ranks)}" if ranks else "a rank"
@@ -45,23 +46,29 @@ def _event(segment: int, step: int, rows: list[dict[str, Any]]) -> Event:
     where = f" on {', '.join(places[:3])}" if places else ""
     devices = {row["device"] for row in rows if row["device"] is not None}
     where += f", device {devices.pop()}," if len(devices) == 1 else ""
-    guess = "" if is_told else " The message names no step: it is the one after the last record before it."
+    last = step if is_told else step + every - 1
+    which = "the one" if every == 1 else f"one of the {every}"
+    guess = "" if is_told else f" The message names no step: it is {which} after the last record before it."
     return Event(
         kind=NOT_FINITE,
         metric=UNEXPECTED,
         rank=ranks[0] if len(ranks) == 1 else None,
         segment=segment,
         onset=step,
-        peak=step,
+        peak=last,
         recovery=None,
         before=None,
         led_by="",
         lead_steps=0,
         height=None,
         confidence="high" if is_told else "medium",
-        says=f"{who}{where} met NaN or Inf at step {step}: {_message(first)}.{guess}",
+        says=f"{who}{where} met NaN or Inf at step{_span(step, last)}: {_message(first)}.{guess}",
         metrics=(UNEXPECTED,),
     )
+
+
+def _span(first: int, last: int) -> str:
+    return f" {first}" if first == last else f"s {first} to {last}"
 
 
 def _message(row: dict[str, Any]) -> str:

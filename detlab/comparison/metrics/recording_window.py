@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from detlab.comparison.metrics.spike_events import Event
+from detlab.comparison.metrics.spike_events import NOT_FINITE, Event
 from detlab.comparison.metrics.spike_series import log_interval, record_steps
 from detlab.run import Run
 
@@ -27,6 +27,11 @@ class RecordingWindow(NamedTuple):
     first: int
     last: int
     resume: str
+
+    @property
+    def start(self) -> str:
+        """Where to run from, in words: no checkpoint is before the first step."""
+        return "from the start" if self.first <= 1 else f"from a checkpoint before step {self.first}"
 
     @property
     def call(self) -> str:
@@ -57,6 +62,8 @@ def recording_window(run: Run, event: Event, split: int | None) -> RecordingWind
         first = min(first, event.before - 1)
     lowest = min(1, int(steps[0])) if len(steps) else 1
     first = max(first, lowest)
+    if event.kind == NOT_FINITE and last == event.onset:
+        last = event.peak  # a message that names no step: it is known no closer
     return RecordingWindow(first, last, _resume(run, first))
 
 

@@ -137,6 +137,18 @@ class TestOneRankSaysNan:
         assert triage.main.rank is None
         assert triage.main.says.startswith("ranks 11-12 on nodeB")
 
+    def test_where_no_step_is_named_it_may_be_any_of_the_log_interval(self, run_of):
+        def run(rank=None, last=20, label="a"):
+            return run_of(*self.logs(rank)[:15], quiet(10, last, every=10), label=label)
+
+        a = run(11)
+        triage = checked(dl.triage(a, reruns=[run(last=20, label="b")]))
+        assert "met NaN or Inf at steps 21 to 30: " in triage.main.says
+        assert "it is one of the 10 after the last record" in triage.main.says
+        assert 'steps="10-30"' in triage.next
+        assert triage.conclusion == "not enough evidence"
+        assert dl.triage(a, reruns=[run(last=30, label="c")]).conclusion == "not reproduced"
+
     def test_an_unexpected_result_that_is_a_number_is_no_nan(self, run_of):
         logs = self.logs()
         logs[11].append(
@@ -172,7 +184,9 @@ class TestWindow:
 
     def test_it_does_not_begin_before_the_first_step(self, run_of):
         lines = [record(1), record(2, "9"), record(3, "9"), record(4)]
-        assert 'steps="1-2"' in checked(dl.triage(run_of(lines))).next
+        advice = checked(dl.triage(run_of(lines))).next
+        assert 'steps="1-2"' in advice
+        assert advice.startswith("run it again from the start, with the same data")
 
 
 class TestOtherLogInterval:
