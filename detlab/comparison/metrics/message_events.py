@@ -9,7 +9,7 @@ import polars as pl
 
 from detlab.comparison.metrics.spike_events import NOT_FINITE, Event
 from detlab.comparison.metrics.spike_series import log_interval, record_steps
-from detlab.readers.metrics.message_patterns import UNEXPECTED
+from detlab.readers.metrics.message_patterns import TRACKER, UNEXPECTED
 from detlab.readers.metrics.messages import place_messages
 from detlab.run import Run, spans
 
@@ -25,17 +25,22 @@ def message_events(run: Run) -> Iterator[Event]:
     """
     if run.log is None:
         return
-    value, text = pl.col("value"), pl.col("text")
-    rows = run.log.messages.filter(
-        pl.col("kind").cast(pl.String) == UNEXPECTED,
-        value.is_nan() | value.is_infinite() | text.str.contains(_NOT_FINITE),
-    )
+    rows = _not_finite(run.log.messages)
     groups: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for row in place_messages(rows, run.metrics).iter_rows(named=True) if len(rows) else ():
         step, segment, is_told = _place(row, run.metrics)
         groups.setdefault((segment, step), []).append(row | {"told": is_told})
     for (segment, step), group in groups.items():
         yield _event(segment, step, group, log_interval(record_steps(run.metrics)))
+
+
+def _not_finite(messages: pl.DataFrame) -> pl.DataFrame:
+    """Keep what the log says of results, and what the tracker file alone says."""
+    kind, value = pl.col("kind").cast(pl.String), pl.col("value")
+    bad = value.is_nan() | value.is_infinite() | pl.col("text").str.contains(_NOT_FINITE)
+    said, tracked = (messages.filter(kind == each, bad) for each in (UNEXPECTED, TRACKER))
+    alone = tracked.join(said, on=["step", "rank"], how="anti", maintain_order="left")
+    return pl.concat([said, alone])
 
 
 def _event(segment: int, step: int, rows: list[dict[str, Any]], every: int) -> Event:

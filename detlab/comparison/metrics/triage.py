@@ -28,6 +28,7 @@ from detlab.comparison.metrics.triage_rules import (
     own_attempts,
 )
 from detlab.comparison.metrics.triage_text import summary
+from detlab.comparison.metrics.validation import attribute_failures
 from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.run import Run
@@ -162,7 +163,7 @@ def triage(
         conclusion,
         explain(conclusion, main, outcomes),
         advise(loaded, main, conclusion, outcomes),
-        tuple(_notes(loaded.metrics)),
+        (*_attributions(loaded), *_notes(loaded.metrics)),
         tuple((each.label, what) for each in [loaded, *others] for what in each.problems),
     )
 
@@ -179,6 +180,15 @@ def _choose(run: Run, spikes: Sequence[Event], others: Sequence[Run]) -> tuple[E
         if any(each.recurs not in (NOT_COVERED, OTHER_RECIPE) for each in outcomes):
             return event, outcomes
     return chosen
+
+
+def _attributions(run: Run) -> Iterator[str]:
+    """Say what the reruns of a failed validation show, where the logs tell of any."""
+    for row in attribute_failures(run).filter(pl.col("num_results") > 1).iter_rows(named=True):
+        step = "" if row["step"] is None else f" at step {row['step']}"
+        rank = "" if row["rank"] is None else f" on rank {row['rank']}"
+        failure = f"failed validation{step}{rank} ({row['message']})"
+        yield f"{failure}: {row['conclusion']}: {row['why']} Next: {row['next']}"
 
 
 def _notes(metrics: pl.DataFrame) -> Iterator[str]:

@@ -149,6 +149,33 @@ class TestOneRankSaysNan:
         assert triage.conclusion == "not enough evidence"
         assert dl.triage(a, reruns=[run(last=30, label="c")]).conclusion == "not reproduced"
 
+    def test_o36_what_the_reruns_of_a_failed_validation_show_is_told(self, run_of):
+        form = (
+            "ts=2026-03-02 08:15:00.25 node={} device={} jobID={} rank=0 iteration=15 "
+            "status=RerunValidationStatus.{} result={} message='loss is NaN'"
+        )
+        tracker = [
+            form.format("nodeA", 3, 1, "INITIAL_RUN", "nan"),
+            form.format("nodeA", 3, 1, "FIRST_RERUN_REPRODUCIBLE", "nan"),
+            form.format("nodeB", 1, 2, "SECOND_RERUN_NOT_REPRODUCIBLE", "2.31"),
+        ]
+        triage = checked(dl.triage(run_of(tracker)))
+        assert [(each.kind, each.rank, each.onset) for each in triage.spikes] == [("not finite", 0, 15)]
+        assert triage.notes[0].startswith(
+            "failed validation at step 15 on rank 0 (loss is NaN): persistent: nodeA device 3 gave nan"
+        )
+        same_device = [*tracker[:2], form.format("nodeA", 3, 2, "SECOND_RERUN_NOT_REPRODUCIBLE", "2.31")]
+        assert ": insufficient evidence: " in dl.triage(run_of(same_device, label="b")).notes[0]
+
+    def test_what_log_and_tracker_file_both_tell_is_one_event(self, run_of):
+        tracked = (
+            "ts=2026-03-02 08:15:00.25 node=nodeB device=3 jobID=1 rank=11 iteration=4 "
+            "status=RerunValidationStatus.INITIAL_RUN result=nan message='x'"
+        )
+        triage = checked(dl.triage(run_of(*self.logs(11, step=4), [tracked])))
+        assert [(each.rank, each.onset) for each in triage.spikes] == [(11, 4)]
+        assert triage.notes == ()
+
     def test_an_unexpected_result_that_is_a_number_is_no_nan(self, run_of):
         logs = self.logs()
         logs[11].append(
