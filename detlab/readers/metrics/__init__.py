@@ -180,10 +180,10 @@ def _read(file: Path, chosen: str) -> FileContent:
         )
     dialect = CONSOLES.get(word)
     with reading(file) as progress:
-        metrics, messages = read_console(file, dialect, progress)
+        metrics, messages, problems = read_console(file, dialect, progress)
     starts = messages.filter(pl.col("kind").cast(pl.String).is_in(_STARTS))["line"]
     name = dialect.name if dialect else ""
-    return FileContent(file.name, name, why, split_at_restarts(metrics, starts), messages)
+    return FileContent(file.name, name, why, split_at_restarts(metrics, starts), messages, problems)
 
 
 def _kept(metrics: pl.DataFrame, subset: Subset) -> pl.DataFrame:

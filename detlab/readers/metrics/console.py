@@ -208,6 +208,7 @@ class ConsoleLog(NamedTuple):
 
     metrics: pl.DataFrame
     messages: pl.DataFrame
+    problems: tuple[str, ...] = ()
 
 
 def read_console(path: Path, dialect: Dialect | None, progress: Progress | None = None) -> ConsoleLog:
@@ -229,18 +230,20 @@ def read_console(path: Path, dialect: Dialect | None, progress: Progress | None 
     """
     metrics: list[pl.DataFrame] = []
     messages = [pl.DataFrame(schema=MESSAGE_SCHEMA)]
-    for found, said in _pieces(path, dialect, progress):
+    problems: list[str] = []
+    for found, said in _pieces(path, dialect, progress, problems):
         metrics.append(found.with_columns(source=pl.lit(path.name, pl.Categorical)))
         messages.append(said.with_columns(source=pl.lit(path.name, pl.Categorical)))
     whole = join_metrics(metrics)
-    return ConsoleLog(dialect.conclude(whole) if dialect else whole, pl.concat(messages))
+    concluded = dialect.conclude(whole) if dialect else whole
+    return ConsoleLog(concluded, pl.concat(messages), tuple(problems))
 
 
 def _pieces(
-    path: Path, dialect: Dialect | None, progress: Progress | None
+    path: Path, dialect: Dialect | None, progress: Progress | None, problems: list[str]
 ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
     memory: Memory = {}
-    for lines in line_frames(path, progress):
+    for lines in line_frames(path, progress, problems):
         said = find_messages(lines.filter(pl.col("text").str.contains_any(MARKERS)))
         found = pl.DataFrame(schema=FIELD_SCHEMA)
         if dialect:

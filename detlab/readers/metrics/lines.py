@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import polars as pl
@@ -19,14 +22,27 @@ CHUNK_BYTES: Final = 1 << 23
 _LONGEST_LINE_BYTES: Final = 1 << 26
 
 _COLOUR: Final = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\n]*\x07)")
-_COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_COMPRESSED: Final = (".gz", ".bz2", ".zst")
+_ZSTD_BYTES: Final = 1 << 16
+_DAMAGE: Final = (EOFError, OSError, zlib.error)
 
 
-def line_frames(path: Path, progress: Progress | None = None) -> Iterator[pl.DataFrame]:
+def line_frames(
+    path: Path, progress: Progress | None = None, problems: list[str] | None = None
+) -> Iterator[pl.DataFrame]:
     """Read a log piece by piece.
 
     Colours are taken out, bytes that are not UTF-8 are replaced, and what a progress bar overwrites with
     carriage returns becomes lines of their own with the number of the one line that the file has there.
+
+    Parameters
+    ----------
+    path
+        The file.
+    progress
+        Told how many bytes were read.
+    problems
+        Told of a compressed file that is cut or damaged: what is whole before that is read.
 
     Yields
     ------
@@ -39,7 +55,7 @@ def line_frames(path: Path, progress: Progress | None = None) -> Iterator[pl.Dat
         The file is not text.
     """
     line = 1
-    for chunk, whole in _chunks(path, progress):
+    for chunk, whole in _chunks(path, progress, [] if problems is None else problems):
         if line == 1 and b"\x00" in chunk[:4096]:
             raise TraceError(
                 f"{path} is not text: byte {chunk.index(0)} is zero.",
@@ -53,12 +69,11 @@ def line_frames(path: Path, progress: Progress | None = None) -> Iterator[pl.Dat
         yield frame
 
 
-def _chunks(path: Path, progress: Progress | None) -> Iterator[tuple[bytes, bool]]:
+def _chunks(path: Path, progress: Progress | None, problems: list[str]) -> Iterator[tuple[bytes, bool]]:
     """Give chunks that end with a line or a bar, and whether the last line of each is whole."""
     rest, told = b"", 0
     with path.open("rb") as file:
-        stream = _decompressed(file, path)
-        while read := stream.read(CHUNK_BYTES):
+        for read in _reads(file, path, problems):
             if progress:
                 progress(file.tell() - told)
                 told = file.tell()
@@ -76,10 +91,43 @@ def _chunks(path: Path, progress: Progress | None) -> Iterator[tuple[bytes, bool
         yield rest, False
 
 
-def _decompressed(file: BinaryIO, path: Path) -> BinaryIO:
-    compression = _COMPRESSED.get(path.suffix)
-    stream: BinaryIO = pa.input_stream(file, compression=compression) if compression else file
-    return stream
+def _reads(file: BinaryIO, path: Path, problems: list[str]) -> Iterator[bytes]:
+    """Give the bytes of a file; of a compressed one that is cut or damaged, those before the damage."""
+    if path.suffix not in _COMPRESSED:
+        while read := file.read(CHUNK_BYTES):
+            yield read
+        return
+    parts: list[bytes] = []
+    stream = _decompressed(file, path.suffix)
+    while True:
+        try:
+            part = stream.read1(CHUNK_BYTES)
+        except _DAMAGE as error:
+            problems.append(f"{path.name} is cut or damaged, and read up to there: {str(error).rstrip('.')}")
+            part = b""
+        parts.append(part)
+        if not part or sum(map(len, parts)) >= CHUNK_BYTES:
+            yield b"".join(parts)
+            parts.clear()
+        if not part:
+            return
+
+
+def _decompressed(file: BinaryIO, suffix: str) -> Any:
+    """Open a compressed file; ``read1`` gives what is decompressed before it meets damage."""
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=file)
+    return bz2.BZ2File(file) if suffix == ".bz2" else _Zstd(file)
+
+
+class _Zstd:
+    """A stream that can tell less of damage: what was not given before is lost."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._stream = pa.input_stream(file, compression="zstd")
+
+    def read1(self, size: int) -> bytes:
+        return bytes(self._stream.read(min(size, _ZSTD_BYTES)))
 
 
 def _frame(chunk: bytes, line: int) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """Log files as they come: cut, coloured, overwritten, damaged, restarted, copied by every rank, and huge."""
 
+import bz2
 import gzip
 import io
 import subprocess
@@ -78,6 +79,29 @@ def test_a_compressed_log_is_read_like_a_plain_one(tmp_path):
     path = tmp_path / "train.log.gz"
     path.write_bytes(gzip.compress("".join(log_of(range(1, 21))).encode()))
     assert losses(path) == LOSSES
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress)])
+def test_of_a_compressed_log_that_is_cut_what_is_whole_is_read_and_that_it_is_cut_said(
+    suffix, pack, tmp_path, monkeypatch
+):
+    data = b"".join(pack("".join(log_of(range(first, first + 20))).encode()) for first in (1, 21, 41))
+    path = tmp_path / f"train.log.{suffix}"
+    path.write_bytes(data)
+    assert load_run(path).problems == ()
+    path.write_bytes(data[:-8])
+    run = load_run(path)
+    assert run.metrics["step"].max() >= 40
+    assert len(run.problems) == 1
+    assert run.problems[0].startswith(f"train.log.{suffix} is cut or damaged, and read up to there: ")
+
+
+def test_a_compressed_log_of_nothing_but_damage_is_one_sentence(tmp_path):
+    for suffix in ("gz", "bz2", "zst"):
+        path = tmp_path / f"train.log.{suffix}"
+        path.write_bytes(b"this is no compressed file at all")
+        with pytest.raises(DetlabError, match=rf"train\.log\.{suffix} is cut or damaged"):
+            load_run(path)
 
 
 # ---------------------------------------------------------------- nothing to read
