@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from detlab.cli.compare import add_subset
 
@@ -40,17 +40,38 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--measurements", action="store_true", help="compare timings and memory too; they never decide"
     )
+    _add_options_of_many(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run)
+
+
+def _add_options_of_many(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--changed",
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="runs after a deliberate change; the others are the baseline",
+    )
+    parser.add_argument(
+        "--restart",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("RESUMED", "CONTINUOUS"),
+        help="with --changed: a resumed run and the continuous one; again for more",
+    )
+    parser.add_argument(
+        "--hosts", metavar="FILE", help="TOML, JSON or CSV: the hosts of each run, by its label"
+    )
+    parser.add_argument("--facts", metavar="FILE", help="TOML or JSON: what else is known of each run")
 
 
 def run(args: argparse.Namespace) -> int:
     """Show or compare; exit with 0 for a match, 1 for a difference, 2 for what could not all be compared."""
     from detlab.cli import print_json
-    from detlab.readers import load_run
 
-    runs = [load_run(path, format=args.format, ranks=args.ranks, steps=args.steps) for path in args.paths]
-    result = _result(runs, args)
+    result = _result(args)
     if args.json:
         print_json(result.to_json())
     else:
@@ -58,15 +79,21 @@ def run(args: argparse.Namespace) -> int:
     return int(result.exit_code)
 
 
-def _result(runs: list[Run], args: argparse.Namespace) -> Any:
-    from detlab.comparison import compare_many
+def _result(args: argparse.Namespace) -> Any:
+    from detlab.comparison import compare_change, compare_many
     from detlab.comparison.metrics import compare_metrics, describe_metrics
 
-    _refuse_idle_options(len(runs), args)
+    _refuse_idle_options(args)
+    runs = _load(args.paths, args)
+    if args.changed:
+        restarts = [
+            (resumed, continuous) for resumed, continuous in (_load(pair, args) for pair in args.restart)
+        ]
+        return compare_change(runs, _load(args.changed, args), restarts=restarts)
     if len(runs) == 1:
         return describe_metrics(runs[0], names=args.metric)
     if len(runs) > 2:
-        return compare_many(runs)
+        return compare_many(runs, hosts=args.hosts, facts=args.facts)
     return compare_metrics(
         *runs,
         names=args.metric,
@@ -76,15 +103,34 @@ def _result(runs: list[Run], args: argparse.Namespace) -> Any:
     )
 
 
-def _refuse_idle_options(num: int, args: argparse.Namespace) -> None:
+def _load(paths: list[str], args: argparse.Namespace) -> list[Run]:
+    from detlab.readers import load_run
+
+    return [load_run(path, format=args.format, ranks=args.ranks, steps=args.steps) for path in paths]
+
+
+_USED_WITH: Final = {
+    "metric": ("one run", "two runs"),
+    "pair": ("two runs",),
+    "offset": ("two runs",),
+    "measurements": ("two runs",),
+    "hosts": ("three runs or more",),
+    "facts": ("three runs or more",),
+    "restart": ("--changed",),
+}
+"""What each option does something for."""
+
+
+def _refuse_idle_options(args: argparse.Namespace) -> None:
     """Refuse an option that would do nothing for so many runs."""
     from detlab.errors import InputError
 
-    of_two = {"--pair": args.pair, "--offset": args.offset, "--measurements": args.measurements}
-    idle = [name for name, given in of_two.items() if given and num != 2]
-    idle += ["--metric"] if args.metric and num > 2 else []
-    if idle:
-        raise InputError(f"{idle[0]} does nothing for {num} runs.", "give it with two runs, or leave it out")
+    here = {1: "one run", 2: "two runs"}.get(len(args.paths), "three runs or more")
+    here = "--changed" if args.changed else here
+    for name, places in _USED_WITH.items():
+        if getattr(args, name) and here not in places:
+            hint = f"give it with {' or '.join(places)}, or leave it out"
+            raise InputError(f"--{name} does nothing for {here}.", hint)
 
 
 def _pair(text: str) -> tuple[str, str]:

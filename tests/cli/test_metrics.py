@@ -111,12 +111,43 @@ def test_three_logs_are_put_into_classes(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("num", "option"),
-    [(1, ["--pair", "a=b"]), (1, ["--offset", "1"]), (3, ["--measurements"]), (3, ["--metric", "lm loss"])],
+    [
+        (1, ["--pair", "a=b"]),
+        (1, ["--offset", "1"]),
+        (3, ["--measurements"]),
+        (3, ["--metric", "lm loss"]),
+        (2, ["--hosts", "hosts.toml"]),
+        (2, ["--restart", "a", "b"]),
+    ],
 )
 def test_an_option_that_would_do_nothing_is_refused(tmp_path, capsys, num, option):
     paths = [log(tmp_path / f"{name}.log", LOSSES) for name in "abc"[:num]]
     assert main(["metrics", *paths, *option]) == 2
-    assert f"{option[0]} does nothing for {num} runs." in capsys.readouterr().err
+    what = {1: "one run", 2: "two runs", 3: "three runs or more"}[num]
+    assert f"{option[0]} does nothing for {what}." in capsys.readouterr().err
+
+
+def test_hosts_and_facts_of_runs_come_from_files(tmp_path, capsys):
+    paths = [
+        log(tmp_path / f"{name}.log", {1: loss}) for name, loss in (("a", 1), ("b", 1), ("c", 2), ("d", 2))
+    ]
+    facts = tmp_path / "facts.toml"
+    facts.write_text("".join(f"[{name}]\nracks = {1 + (name in 'cd')}\n" for name in "abcd"))
+    assert main(["metrics", *paths, "--facts", str(facts)]) == 1
+    assert "2 reproducible classes; they differ by topology (racks)" in printed(capsys)
+
+
+def test_a_deliberate_change_is_held_against_the_variation_from_run_to_run(tmp_path, capsys):
+    old = [log(tmp_path / f"old{n}.log", LOSSES) for n in range(2)]
+    new = [log(tmp_path / f"new{n}.log", LOSSES | {7: 1.5}) for n in range(2)]
+    resumed = log(tmp_path / "resumed.log", {step: LOSSES[step] for step in range(5, 11)})
+    assert main(["metrics", *old, "--changed", *new, "--restart", resumed, old[0], "--json"]) == 1
+    gates = {gate["gate"]: gate["verdict"] for gate in document(capsys)["gates"]}
+    assert gates == {
+        "fixed-environment repeatability": "pass",
+        "baseline equivalence": "fail",
+        "restart replay": "pass",
+    }
 
 
 def broken(path):

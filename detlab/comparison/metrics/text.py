@@ -9,6 +9,7 @@ import polars as pl
 
 from detlab.comparison.metrics.coverage import where
 from detlab.comparison.text import left_out_text, wrapped
+from detlab.run import spans
 from detlab.schema import Evidence
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def headline(cmp: MetricsComparison) -> str:
         return f"MATCH between {names} at {where(cmp.steps)}: {equality_words(cmp)}."
     return (
         f"INCOMPLETE: {names} at {where(cmp.steps)}: {equality_words(cmp)}. But not all that either run has "
-        "could be compared."
+        f'could be compared; steps="{spans(cmp.steps).replace(" ", "")}" leaves other steps out by request.'
     )
 
 
