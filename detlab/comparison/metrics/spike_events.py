@@ -181,10 +181,18 @@ def _spike_words(
             told.add(each.name)
     if event.led_by:
         yield f"{event.led_by} led by {counted(event.lead_steps, 'step')}."
-    yield "It did not recover." if event.recovery is None else f"Recovered at step {event.recovery}."
+    yield f"{_staying(parts, main)}." if event.recovery is None else f"Recovered at step {event.recovery}."
     if event.confidence == "low":
         yield f"This rests on few points: {counted(leader.num_before, 'record')} before the onset."
     yield from (f"No record for {first}..{last}." for first, last in gaps[:3])
+
+
+def _staying(parts: Sequence[Excursion], main: Excursion) -> str:
+    """Say that a metric did not recover, and, where it went on for long after that, where it got to."""
+    stays = main if main.recovery is None else next(each for each in parts if each.recovery is None)
+    if stays.latest is None or stays.end == stays.last:
+        return "It did not recover"
+    return f"It did not recover: {stays.name} is {stays.latest:.4g} at step {stays.end}, the last"
 
 
 def counted(number: int, what: str) -> str:

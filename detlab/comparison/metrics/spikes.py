@@ -57,6 +57,8 @@ class Excursion:
         Of the peak over the level, in MADs scaled to standard deviations; None with few points.
     num_before
         Number of records before the onset that the band rests on.
+    latest, end
+        Where it does not recover: the last value, and the step of that record; else None.
     """
 
     name: str
@@ -72,6 +74,8 @@ class Excursion:
     top: float
     height: float | None
     num_before: int
+    latest: float | None = None
+    end: int | None = None
 
     @property
     def has_few_points(self) -> bool:
@@ -184,6 +188,8 @@ def _follow(series: Series, trigger: int) -> tuple[Excursion | None, int]:
         top=_unit(series, float(series.values[peak])),
         height=height,
         num_before=min(onset, WINDOW),
+        latest=_unit(series, float(series.values[-1])) if recovered is None else None,
+        end=int(steps[-1]) if recovered is None else None,
     )
     return found, look_on
 

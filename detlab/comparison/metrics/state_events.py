@@ -181,8 +181,9 @@ def _state_words(
         yield f"{first['name']} led by {counted(event.lead_steps, 'step')}."
     if event.recovery is not None:
         yield f"Back at step {event.recovery}."
-    every = log_interval(record_steps(metrics, event.segment))
+    steps = record_steps(metrics, event.segment)
     if event.before is not None and event.onset - event.before > 1:
         yield f"It began between iterations {event.before} and {event.onset}."
-        if event.onset - event.before > GAP * every:
-            yield f"No record for {event.before}..{event.onset}."
+        last = int(steps[steps < event.onset].max(initial=event.before))  # it may have skipped its step
+        if event.onset - last > GAP * log_interval(steps):
+            yield f"No record for {last}..{event.onset}."

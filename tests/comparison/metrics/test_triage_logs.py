@@ -287,3 +287,21 @@ class TestOtherLogInterval:
             runs.append(path)
         triage = dl.triage(runs[0], reruns=[runs[1]])
         assert triage.outcomes[0].first.step == 10
+
+
+def test_a_curve_that_goes_on_rising_is_told_to_its_last_record(run_of):
+    lines = [*quiet(1, 100), *(record(step, 2.1 + 0.05 * (step - 100)) for step in range(101, 301))]
+    triage = checked(dl.triage(run_of(lines)))
+    assert len(triage.spikes) == 1
+    assert "It did not recover: lm loss is 12.1 at step 300, the last." in triage.main.says
+
+
+def test_a_record_of_a_skipped_step_is_no_stretch_without_records(run_of):
+    lines = [
+        *quiet(1, 20),
+        *(record(step, None, None, "65536.0", 1) for step in (21, 22, 23)),
+        record(24, None, "nan"),
+    ]
+    says = checked(dl.triage(run_of(lines))).main.says
+    assert "It began between iterations 20 and 24." in says
+    assert "No record" not in says
