@@ -24,6 +24,7 @@ from detlab.comparison.metrics.triage_rules import (
     Outcome,
     attempt_of,
     find_events,
+    first_difference,
     judge_attempt,
     own_attempts,
 )
@@ -35,6 +36,7 @@ from detlab.run import Run
 
 Place = str | PathLike[str]
 SCHEMA: Final = "detlab.triage/1"
+_NO_LIMIT: Final = 2**62
 _TRIED: Final = 10
 """So many events are held against the other runs to find one that they say something of."""
 
@@ -163,7 +165,7 @@ def triage(
         conclusion,
         explain(conclusion, main, outcomes),
         advise(loaded, main, conclusion, outcomes),
-        (*_attributions(loaded), *_notes(loaded.metrics)),
+        (*_attributions(loaded), *_others_alone(loaded, main, others), *_notes(loaded.metrics)),
         tuple((each.label, what) for each in [loaded, *others] for what in each.problems),
     )
 
@@ -180,6 +182,19 @@ def _choose(run: Run, spikes: Sequence[Event], others: Sequence[Run]) -> tuple[E
         if any(each.recurs not in (NOT_COVERED, OTHER_RECIPE) for each in outcomes):
             return event, outcomes
     return chosen
+
+
+def _others_alone(run: Run, main: Event | None, others: Sequence[Run]) -> Iterator[str]:
+    """Where nothing went wrong in a run, say what did in the others, or since when they differ."""
+    for other in others if main is None else ():
+        found = find_events(other)
+        if found:
+            yield f"{other.label} has one: {found[0].says} Triage that run, with {run.label} as a rerun"
+            continue
+        first = first_difference(run, other, _NO_LIMIT)
+        if first.step is not None:
+            since = f"from step {first.step} on ({', '.join(first.names[:3])})"
+            yield f"{other.label} differs from {run.label} {since}: compare the metrics"
 
 
 def _attributions(run: Run) -> Iterator[str]:

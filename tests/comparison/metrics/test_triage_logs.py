@@ -305,3 +305,14 @@ def test_a_record_of_a_skipped_step_is_no_stretch_without_records(run_of):
     says = checked(dl.triage(run_of(lines))).main.says
     assert "It began between iterations 20 and 24." in says
     assert "No record" not in says
+
+
+def test_where_only_the_other_run_went_wrong_or_differs_that_is_told(run_of):
+    calm, spiky = quiet(1, 60), [*quiet(1, 40), record(41, 9.0, "30.0"), *quiet(42, 60)]
+    differs = [*quiet(1, 30), record(31, 2.115, "0.304"), *quiet(32, 60)]
+    a, b, c = (run_of(lines, label=label) for label, lines in zip("abc", (calm, spiky, differs), strict=True))
+    notes = checked(dl.triage(a, reruns=[b, c])).notes
+    assert notes[0].startswith("b has one: lm loss rose from 2.12 to 9 at step 41")
+    assert notes[0].endswith("Triage that run, with a as a rerun")
+    assert notes[1:] == ("c differs from a from step 31 on (lm loss): compare the metrics",)
+    assert checked(dl.triage(a, reruns=[a])).notes == ()
