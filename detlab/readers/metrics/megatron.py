@@ -11,8 +11,9 @@ from detlab.readers.metrics.frame import join_metrics, missing_metrics
 from detlab.readers.metrics.names import is_loss
 from detlab.readers.metrics.restarts import starts_record
 
-_RECORD: Final = r"(?:^|[^, ]) *iteration +\d+ */ *\d+ \|"
-"""A comma before it is NeMo's."""
+_HEAD: Final = r"(?:^|[^, ]) *iteration +\d+ */ *\d+ *$"
+"""What a record begins with, up to the first bar; a comma before it is NeMo's."""
+_STEP: Final = r"iteration +(\d+) */ *\d+ *$"
 
 _UNIT: Final = r"\(([^()]*)\) *$"
 
@@ -23,16 +24,12 @@ GRAD_NORM: Final = "grad norm"
 
 def parse(lines: pl.DataFrame, memory: Memory) -> pl.DataFrame:
     """Take records apart at their bars: a number that no bar ends was cut, or is not of this record."""
-    records = _one_record_a_line(lines.filter(pl.col("text").str.contains(_RECORD)))
-    parts = records.select(
-        "line",
-        pl.col("text").str.extract_groups(r"iteration +(?<step>\d+) */ *\d+ \|(?<fields>.*)\|"),
-    ).unnest("text")
+    bars = lines.select("line", pl.col("text").str.split("|"))
+    ended = bars.with_columns(pl.col("text").list.head(pl.col("text").list.len() - 1))
+    parts = _of_records(ended.explode("text", empty_as_null=True).drop_nulls())
     pairs = (
-        parts.with_columns(pl.col("step").cast(pl.Int64), pl.col("fields").str.split("|"))
-        .explode("fields")
-        .with_columns(pl.col("fields").str.splitn(":", 2).struct.rename_fields(["name", "text"]))
-        .unnest("fields")
+        parts.with_columns(pl.col("text").str.splitn(":", 2).struct.rename_fields(["name", "text"]))
+        .unnest("text")
         .with_columns(pl.col("name", "text").str.strip_chars(" "))
     )
     fields = _own_parts(pairs).with_columns(pl.col("name").cast(pl.Categorical))
@@ -46,14 +43,18 @@ def parse(lines: pl.DataFrame, memory: Memory) -> pl.DataFrame:
     )
 
 
-def _one_record_a_line(lines: pl.DataFrame) -> pl.DataFrame:
-    """Cut lines that several ranks printed on where another record begins."""
-    glued = pl.col("text").str.count_matches(_RECORD) > 1
-    if not lines.select(glued.any()).item():
-        return lines
-    marked = pl.col("text").str.replace_all(r"([^, ] *)(iteration +\d+ */ *\d+ \|)", "${1}\n${2}")
-    cut = lines.with_columns(marked.str.split("\n")).explode("text")
-    return cut.filter(pl.col("text").str.contains(_RECORD))
+def _of_records(parts: pl.DataFrame) -> pl.DataFrame:
+    """Give the parts after the head of a record in its line, with its step and its number, from 0.
+
+    Other prints may stand before the head, and another record after the parts: ranks share a line.
+    """
+    is_head = parts["text"].str.contains(_HEAD)
+    heads = parts.filter(is_head).select("line", pl.col("text").str.extract(_STEP).cast(pl.Int64))
+    record = is_head.cast(pl.Int64).cum_sum() - 1
+    after = parts.with_columns(record=record).filter(~is_head & (record >= 0))
+    own = after["line"] == heads["line"].gather(after["record"])
+    found = after.filter(own)
+    return found.with_columns(step=heads["text"].gather(found["record"]))
 
 
 def _own_parts(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -61,7 +62,7 @@ def _own_parts(pairs: pl.DataFrame) -> pl.DataFrame:
     odd = pl.col("text").is_null() | ~pl.col("name").str.contains(r"^[A-Za-z]")
     if not pairs.select(odd.any()).item():
         return pairs
-    return pairs.filter(~odd.cum_max().over("line", "step"))
+    return pairs.filter(~odd.cum_max().over("record"))
 
 
 def conclude(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -125,4 +126,4 @@ def _why_no_norm() -> pl.Expr:
     )
 
 
-MEGATRON: Final = Dialect("Megatron-LM", ("iteration",), _RECORD, parse, conclude)
+MEGATRON: Final = Dialect("Megatron-LM", ("iteration",), _HEAD.replace("$", r"\|"), parse, conclude)
