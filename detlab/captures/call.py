@@ -29,9 +29,15 @@ from detlab.errors import CaptureError
 Row = TypeVar("Row")
 
 CAPTURE_JSON: Final = "capture.json"
-FORMAT: Final = "detlab.capture/1"
+FORMAT: Final = "detlab.capture/2"
+FIRST_FORMAT: Final = "detlab.capture/1"
+"""The format of captures before those of Python functions; read as well."""
+
 OP_NAME: Final = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
 """``namespace.name.overload``, the only form of an op's name."""
+
+CALLABLE_NAME: Final = re.compile(r"[\w.<>-]{1,200}:[\w.<>-]{1,200}")
+"""``module:qualified.name`` of a Python callable; shown to people, never looked up."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -41,9 +47,14 @@ class Capture:
     Attributes
     ----------
     op, schema
-        ``namespace.name.overload`` and torch's schema of it at the time.
+        ``namespace.name.overload`` and torch's schema of it at the time; for a Python callable
+        ``module:qualified.name``, which is text only, and no schema.
     arguments
         (name, value) of every argument that was given, in the order of the schema.
+    num_positional
+        How many of them, from the first, are passed by position; 0 for an op.
+    mutates
+        Names of the arguments that the call changes, beside those of which the schema says it.
     storages
         What tensors and generator states refer to by position.
     generators
@@ -63,6 +74,8 @@ class Capture:
     op: str
     schema: str
     arguments: tuple[tuple[str, Value], ...]
+    num_positional: int
+    mutates: tuple[str, ...]
     storages: tuple[StorageSpec, ...]
     generators: tuple[GeneratorSpec, ...]
     site: str
@@ -72,6 +85,11 @@ class Capture:
     output_digests: tuple[int, ...]
     state: Mapping[str, Any]
     path: Path
+
+    @property
+    def is_op(self) -> bool:
+        """Whether it is a call of an op of torch's dispatcher, not of a Python callable."""
+        return OP_NAME.fullmatch(self.op) is not None
 
     @property
     def device(self) -> str:
@@ -101,6 +119,8 @@ class Capture:
             "site": self.site,
             "rank": self.rank,
             "arguments": [{"name": name, "value": encode(value)} for name, value in self.arguments],
+            "num_positional": self.num_positional,
+            "mutates": list(self.mutates),
             "storages": [asdict(storage) for storage in self.storages],
             "generators": [asdict(generator) for generator in self.generators],
             "digests": {
@@ -122,9 +142,8 @@ class Capture:
             The content is of another version, or not exactly of this form.
         """
         place = str(folder / CAPTURE_JSON)
-        _check_version(content, place)
-        found = fields(content, _FIELDS, place)
-        if not OP_NAME.fullmatch(found["op"]):
+        found = fields(_as_of_today(content, place), _FIELDS, place)
+        if not OP_NAME.fullmatch(found["op"]) and not CALLABLE_NAME.fullmatch(found["op"]):
             raise CaptureError(f"{place}: {found['op']!r} is not the name of an op.", EDITED_HINT)
         digests = fields(found["digests"], _DIGEST_FIELDS, f"{place}: digests")
         if digests["algorithm"] != ALGORITHM:
@@ -139,6 +158,8 @@ class Capture:
             op=found["op"],
             schema=found["op_schema"],
             arguments=_rows(found, "arguments", _argument, place),
+            num_positional=found["num_positional"],
+            mutates=tuple(found["mutates"]),
             storages=_rows(found, "storages", storage_spec, place),
             generators=_rows(found, "generators", generator_spec, place),
             site=found["site"],
@@ -150,6 +171,7 @@ class Capture:
             path=folder,
         )
         _check_references(capture, place)
+        _check_arguments(capture, place)
         return capture
 
 
@@ -180,6 +202,8 @@ _FIELDS: Final[dict[str, type]] = {
     "site": str,
     "rank": int,
     "arguments": list,
+    "num_positional": int,
+    "mutates": list,
     "storages": list,
     "generators": list,
     "digests": dict,
@@ -188,13 +212,29 @@ _FIELDS: Final[dict[str, type]] = {
 _DIGEST_FIELDS: Final[dict[str, type]] = {"algorithm": str, "in": list, "inputs": list, "outputs": list}
 
 
-def _check_version(content: object, place: str) -> None:
+def _as_of_today(content: object, place: str) -> object:
+    """Give the content in the newest format; older ones lack what they could not hold."""
     found = content.get("schema") if isinstance(content, dict) else type(content).__name__
+    if isinstance(content, dict) and found == FIRST_FORMAT:
+        return {"num_positional": 0, "mutates": []} | content
     if found != FORMAT:
         raise CaptureError(
             f"{place} is {found!r}; this detlab reads {FORMAT!r}.",
             "read it with the version of detlab that wrote it",
         )
+    return content
+
+
+def _check_arguments(capture: Capture, place: str) -> None:
+    names = [name for name, _ in capture.arguments]
+    if len(set(names)) != len(names):
+        raise CaptureError(f"{place} gives one argument twice.", EDITED_HINT)
+    if not 0 <= capture.num_positional <= len(names):
+        raise CaptureError(
+            f"{place} passes {capture.num_positional} of {len(names)} arguments by position.", EDITED_HINT
+        )
+    if odd := [name for name in capture.mutates if name not in names]:
+        raise CaptureError(f"{place} says that the call changes {odd[0]!r}, which it has not.", EDITED_HINT)
 
 
 def _check_references(capture: Capture, place: str) -> None:

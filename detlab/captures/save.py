@@ -80,6 +80,8 @@ def save_capture(
             op=str(func),
             schema=str(func._schema),
             arguments=arguments,
+            num_positional=0,
+            mutates=(),
             storages=tuple(saver.storages),
             generators=generators,
             site=site,

@@ -8,6 +8,8 @@ from typing import Final
 import torch
 
 from detlab.captures import Capture
+from detlab.captures.call import OP_NAME
+from detlab.captures.values import EDITED_HINT
 from detlab.errors import CaptureError
 
 NAMESPACES: Final = frozenset({"aten"})
@@ -36,6 +38,11 @@ def find_op(capture: Capture, allow: Collection[str] = ()) -> torch._ops.OpOverl
         The op communicates, belongs to another namespace, is not registered with torch's dispatcher, reads or
         writes files, gives nothing to compare, or has another schema than it had when it was captured.
     """
+    if not capture.is_op:
+        raise CaptureError(
+            f"{capture.path} holds a call of the Python function {capture.op}; no file may name what to run.",
+            "give the function itself: replay(capture, call=…)",
+        )
     namespace, name, overload = capture.op.split(".")
     _check_namespace(capture.op, namespace, allow)
     qualified = f"{namespace}::{name}" + ("" if overload == "default" else f".{overload}")
@@ -55,9 +62,26 @@ def writes(argument: torch._C.Argument) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
+def written_arguments(capture: Capture) -> set[str]:
+    """Name the arguments that the call changes, as the captured schema and the capture itself say.
+
+    Raises
+    ------
+    CaptureError
+        The capture holds no schema of torch's form.
+    """
+    if not capture.is_op:
+        return set(capture.mutates)
+    try:
+        schema = torch._C.parse_schema(capture.schema)
+    except RuntimeError as error:
+        raise CaptureError(f"{capture.path} holds no schema of {capture.op}.", EDITED_HINT) from error
+    return {argument.name for argument in schema.arguments if writes(argument)} | set(capture.mutates)
+
+
 def gives_fresh_memory(op: str) -> bool:
     """Say whether the result of an op is memory that was never written, so that it may hold anything."""
-    return op.split(".")[1].startswith(_FRESH_MEMORY)
+    return OP_NAME.fullmatch(op) is not None and op.split(".")[1].startswith(_FRESH_MEMORY)
 
 
 def _check_namespace(op: str, namespace: str, allow: Collection[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
@@ -15,18 +15,20 @@ from detlab.captures.saver import blob_path, num_bytes_spanned
 from detlab.captures.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value, leaves
 from detlab.digest import tensor_digest
 from detlab.errors import CaptureError
-from detlab.kernel.ops import writes
+from detlab.kernel.ops import written_arguments
 
 _COPY_HINT: Final = "copy the capture's folder again, whole, or take the capture again"
 
 
 class RestoredCall:
-    """The op and its arguments, ready to be run any number of times from the same bits.
+    """A callable and its arguments, ready to be run any number of times from the same bits.
 
     Parameters
     ----------
     func
-        The op, see `detlab.kernel.ops.find_op`.
+        The op, see `detlab.kernel.ops.find_op`, or any callable that takes the captured arguments. It gets
+        them by name, or by position where the capture was taken by hand from a call that did so. A captured
+        op runs below autograd; a captured Python callable runs with gradients where they were on.
     device
         Where the call runs; what was on the capture's device goes there, everything else stays where it was.
 
@@ -36,11 +38,11 @@ class RestoredCall:
         A value cannot be restored, or the restored inputs do not hash to the captured digests.
     """
 
-    def __init__(self, capture: Capture, func: torch._ops.OpOverload, device: str) -> None:
+    def __init__(self, capture: Capture, func: Callable[..., Any], device: str) -> None:
         self._capture = capture
         self._func = func
         self._device = device
-        self._written = {argument.name for argument in func._schema.arguments if writes(argument)}
+        self._written = written_arguments(capture)
         self._storages = [self._storage(spec) for spec in capture.storages]
         self._pristine: dict[int, torch.UntypedStorage] = {}
         self._keep_pristine()
@@ -56,7 +58,7 @@ class RestoredCall:
     @property
     def tensors(self) -> list[torch.Tensor]:
         """The tensors among the arguments, in order."""
-        return [tensor for _, _, tensor in self._tensors()]
+        return [tensor for _, _, tensor in self._given]
 
     def reset(self) -> None:
         """Put back every storage that the call mutates, every generator, and the tensors themselves.
@@ -68,6 +70,7 @@ class RestoredCall:
                 self._storages[index].resize_(pristine.nbytes())
             self._storages[index].copy_(pristine)
         self._arguments = {name: self._value(value) for name, value in self._capture.arguments}
+        self._given = list(self._tensors())
         for spec in self._capture.generators:
             self._default_generator(spec).set_state(self._state(spec))
 
@@ -77,19 +80,26 @@ class RestoredCall:
         Raises
         ------
         CaptureError
-            The op raised an error.
+            The call raised an error, or gave what has no bits to compare.
         """
+        grad = not self._capture.is_op and self._capture.state["grad_mode"]
+        values = list(self._arguments.values())
+        names = list(self._arguments)
+        first = self._capture.num_positional
         try:
-            with torch.no_grad():
-                returned = self._func(**self._arguments)
+            with torch.set_grad_enabled(grad):
+                returned = self._func(
+                    *values[:first], **dict(zip(names[first:], values[first:], strict=True))
+                )
         except Exception as error:
             raise CaptureError(
                 f"{self._capture.op} raised {type(error).__name__}: {error}",
                 "replay under the conditions of training: its device, its flags, its version of torch",
             ) from error
-        found = [_as_tensor(leaf) for leaf in leaves(returned) if leaf is not None]
-        found += [tensor for name, _, tensor in self._tensors() if name in self._written]
-        return list({id(tensor): tensor for tensor in found}.values())
+        found = [self._as_tensor(leaf) for leaf in leaves(returned) if leaf is not None]
+        found += [tensor for name, _, tensor in self._given if name in self._written]
+        each = {id(tensor): tensor for tensor in found}.values()  # before detach makes new objects
+        return [tensor.detach() if tensor.requires_grad else tensor for tensor in each]
 
     def adopt_silent_writes(self) -> list[str]:
         """Look for arguments that the last run changed though the schema says that it only reads them.
@@ -100,7 +110,7 @@ class RestoredCall:
         -------
         The names of these arguments, each once.
         """
-        pairs = zip(self._tensors(), self._capture.input_digests, strict=True)
+        pairs = zip(self._given, self._capture.input_digests, strict=True)
         names = [
             name
             for (name, spec, tensor), digest in pairs
@@ -109,6 +119,22 @@ class RestoredCall:
         self._written.update(names)
         self._keep_pristine()
         return list(dict.fromkeys(names))
+
+    def _as_tensor(self, leaf: object) -> torch.Tensor:
+        """Give a number as a tensor of its own precision."""
+        if isinstance(leaf, torch.Tensor):
+            return leaf
+        kinds = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+        dtype = kinds.get(type(leaf))
+        try:
+            if dtype is not None:
+                return torch.tensor(leaf, dtype=dtype)
+        except RuntimeError:
+            pass  # an integer of more than 64 bits
+        raise CaptureError(
+            f"{self._capture.op} gave a {type(leaf).__name__}, which has no bits to compare.",
+            "let the call return tensors, numbers, and lists of them",
+        )
 
     def _keep_pristine(self) -> None:
         for name, value in self._capture.arguments:
@@ -168,7 +194,10 @@ class RestoredCall:
         tensor = empty.set_(storage, spec.offset, spec.shape, spec.stride)
         if spec.conj:
             tensor = tensor.conj()
-        return torch._neg_view(tensor) if spec.neg else tensor
+        if spec.neg:
+            tensor = torch._neg_view(tensor)
+        needs_grad = spec.requires_grad and not self._capture.is_op
+        return tensor.detach().requires_grad_() if needs_grad else tensor
 
     def _state(self, spec: GeneratorSpec) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8).set_(self._storages[spec.state])
@@ -193,7 +222,3 @@ def _torch_object(kind: str, name: str) -> Any:
     if not isinstance(found, getattr(torch, kind)):
         raise TypeError(f"torch has no {kind} {name!r}")
     return found
-
-
-def _as_tensor(leaf: object) -> torch.Tensor:
-    return leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
