@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from html import escape
 from math import comb
 from os import PathLike
 from pathlib import Path
@@ -28,7 +27,7 @@ from detlab.comparison.facts import (
     stated_of,
 )
 from detlab.comparison.stated import Facts, Hosts, as_facts, as_hosts, refuse_strangers
-from detlab.comparison.text import wrapped
+from detlab.comparison.text import as_html, wrapped
 from detlab.errors import InputError, NotComparable
 from detlab.readers import as_run
 from detlab.run import Run
@@ -163,7 +162,7 @@ class Association:
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        return as_html(self)
 
 
 def _rank(fact: Fact) -> tuple[bool, float, float, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from detlab.comparison.paths import Tracer
 from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame, position_of
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.structure import Structure, structure_of
+from detlab.comparison.text import as_html
 from detlab.errors import InputError
 from detlab.run import Run, left_out, spans
 from detlab.schema import Coordinate, Evidence, Site, Verdict
@@ -340,7 +340,7 @@ class Comparison:
         return summary(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        return as_html(self)
 
 
 def _calls(places: list[tuple[RankComparison, int]]) -> pl.DataFrame:

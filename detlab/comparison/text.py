@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -53,6 +54,11 @@ def wrapped(line: str) -> str:
         return line
     width = min(_WIDEST, max(60, get_terminal_size((_WIDEST, 24)).columns))
     return fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def as_html(said: object) -> str:
+    """Write the text of an object for a notebook, where a page may set a font that breaks its columns."""
+    return f'<pre style="font-family: monospace">{escape(repr(said))}</pre>'
 
 
 def headline(cmp: Comparison) -> str:

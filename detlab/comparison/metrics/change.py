@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from os import PathLike
 from typing import Any
 
@@ -23,6 +22,7 @@ from detlab.comparison.metrics.change_gates import (
 from detlab.comparison.metrics.change_spread import by_metric, spreads
 from detlab.comparison.metrics.refusals import refuse_unusable
 from detlab.comparison.metrics.result import SCHEMA, finite
+from detlab.comparison.text import as_html
 from detlab.errors import NotComparable
 from detlab.readers import as_run
 from detlab.run import Run
@@ -112,7 +112,7 @@ class ChangeComparison:
         return summary(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        return as_html(self)
 
 
 def compare_change(

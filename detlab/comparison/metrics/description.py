@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from typing import Any, Final
 
 import polars as pl
@@ -16,7 +15,7 @@ from detlab.comparison.metrics.replays import replays_of
 from detlab.comparison.metrics.result import SCHEMA, finite, segments_of
 from detlab.comparison.metrics.summary import resolution_words
 from detlab.comparison.metrics.text import lined_up, replay_lines, short_name
-from detlab.comparison.text import wrapped
+from detlab.comparison.text import as_html, wrapped
 from detlab.errors import NotComparable
 from detlab.readers import as_run
 from detlab.readers.metrics.frame import METRIC_STATES
@@ -93,7 +92,7 @@ class MetricsDescription:
         return "\n".join(_lines(self))
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        return as_html(self)
 
 
 def describe_metrics(run: Run | str, *, names: Sequence[str] | None = None) -> MetricsDescription:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from math import isfinite
 from typing import Any, Final
 
 import polars as pl
 
 from detlab.comparison.metrics.precision import COMPARED, DIFFERENT
+from detlab.comparison.text import as_html
 from detlab.readers.metrics.log import SEGMENT_SCHEMA
 from detlab.readers.metrics.names import is_loss
 from detlab.run import Run
@@ -163,7 +163,7 @@ class MetricsComparison:
         return summary(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        return as_html(self)
 
 
 def _step_and_names(step: object, names: pl.Series) -> dict[str, Any] | None:

@@ -46,7 +46,7 @@ def headline(cmp: MetricsComparison) -> str:
         return f"MATCH between {names} at {where(cmp.steps)}: {equality_words(cmp)}."
     return (
         f"INCOMPLETE: {names} at {where(cmp.steps)}: {equality_words(cmp)}. But not all that either run has "
-        f'could be compared; steps="{spans(cmp.steps).replace(" ", "")}" leaves other steps out by request.'
+        f'could be compared; steps="{spans(cmp.steps.to_list()).replace(" ", "")}" leaves other steps out by request.'
     )
 
 

@@ -386,7 +386,7 @@ def test_two_runs_of_one_label_are_told_apart():
 def test_a_name_cannot_control_a_terminal():
     cmp = compare({"loss\x1b[2J": CURVE}, {"loss\x1b[2J": {1: 3.0}})
     assert "\x1b" not in repr(cmp)
-    assert "<pre>" in cmp._repr_html_()
+    assert "<pre style=" in cmp._repr_html_()
 
 
 def test_many_metrics_stay_on_one_screen():
