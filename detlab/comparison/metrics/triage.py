@@ -81,7 +81,7 @@ class Triage:
         """What was looked at: ``metrics``, number of ``records``, ``first_step`` and ``last_step``."""
         steps = record_steps(self.run.metrics)
         return {
-            "metrics": list(kinds_of_names(self.run.metrics)),
+            "metrics": list(kinds_of_names(_with_numbers(self.run.metrics))),
             "records": len(steps),
             "first_step": int(steps[0]) if len(steps) else None,
             "last_step": int(steps[-1]) if len(steps) else None,
@@ -145,12 +145,12 @@ def triage(
     Raises
     ------
     InputError
-        The run has no loss, no norm and no message that a result is not finite.
+        The run has no number of a loss or norm, and no message that a result is not finite.
     """
     loaded = as_run(run)
     others = [as_run(each) for each in ([] if reference is None else [reference]) + list(reruns)]
     spikes = find_events(loaded)
-    if not spikes and not kinds_of_names(loaded.metrics):
+    if not spikes and not kinds_of_names(_with_numbers(loaded.metrics)):
         raise InputError(
             f"{loaded.label} has no loss and no norm among its metrics.",
             "give the log of the rank that prints the steps; Megatron prints them on the last one",
@@ -165,7 +165,7 @@ def triage(
         conclusion,
         explain(conclusion, main, outcomes),
         advise(loaded, main, conclusion, outcomes),
-        (*_attributions(loaded), *_others_alone(loaded, main, others), *_notes(loaded.metrics)),
+        (*_attributions(loaded), *_others_alone(loaded, main, others), *_notes(loaded.metrics, spikes)),
         tuple((each.label, what) for each in [loaded, *others] for what in each.problems),
     )
 
@@ -206,8 +206,17 @@ def _attributions(run: Run) -> Iterator[str]:
         yield f"{failure}: {row['conclusion']}: {row['why']} Next: {row['next']}"
 
 
-def _notes(metrics: pl.DataFrame) -> Iterator[str]:
+def _with_numbers(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Leave out what has no value: a rank without the last pipeline stage prints a loss that is none."""
+    return metrics.filter(pl.col("value").is_not_null())
+
+
+def _notes(metrics: pl.DataFrame, spikes: Sequence[Event]) -> Iterator[str]:
     norms = kinds_of_names(metrics)
+    known = {*kinds_of_names(_with_numbers(metrics)), *(name for each in spikes for name in each.metrics)}
+    for name in norms:
+        if name not in known:
+            yield f"{name} has no number in any record: give the log of the rank that has it"
     for name, value, num, resolution in uninformative(metrics).iter_rows():
         decimals = 0 if not resolution else max(0, round(-pl.Series([resolution]).log10()[0]))
         text = f"{value:.{decimals}f}" if resolution else f"{value:g}"

@@ -316,3 +316,15 @@ def test_where_only_the_other_run_went_wrong_or_differs_that_is_told(run_of):
     assert notes[0].endswith("Triage that run, with a as a rerun")
     assert notes[1:] == ("c differs from a from step 31 on (lm loss): compare the metrics",)
     assert checked(dl.triage(a, reruns=[a])).notes == ()
+
+
+def test_a_loss_that_no_record_has_is_not_said_to_have_been_looked_at(tmp_path):
+    form = "[rank0]:[titan] - root - INFO - step: {:2d}  loss: -1.00000{}  tps: 1\n"
+    path = tmp_path / "rank0.log"
+    path.write_text("".join(form.format(step, f"  grad_norm:  {3 + step % 5}.6855") for step in range(1, 30)))
+    triage = checked(dl.triage(path))
+    assert triage.coverage["metrics"] == ["grad_norm"]
+    assert triage.notes == ("loss has no number in any record: give the log of the rank that has it",)
+    path.write_text("".join(form.format(step, "") for step in range(1, 30)))
+    with pytest.raises(dl.DetlabError, match="rank0 has no loss and no norm"):
+        dl.triage(path)
