@@ -44,9 +44,10 @@ def headline(cmp: MetricsComparison) -> str:
         return f"DIVERGED: {names} differ first at step {cmp.first_step}, in {', '.join(metrics[:4])}{more}."
     if cmp.verdict == "match":
         return f"MATCH between {names} at {where(cmp.steps)}: {equality_words(cmp)}."
+    common = spans(cmp.steps.to_list()).replace(" ", "")
     return (
         f"INCOMPLETE: {names} at {where(cmp.steps)}: {equality_words(cmp)}. But not all that either run has "
-        f'could be compared; steps="{spans(cmp.steps.to_list()).replace(" ", "")}" leaves other steps out by request.'
+        f'could be compared; steps="{common}" leaves other steps out by request.'
     )
 
 
