@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Triage; exit with 0 where nothing went wrong, 1 where something did."""
+    """Triage; exit with 0 where nothing went wrong, 1 where something did, 2 where not all could be read."""
     from detlab.cli import print_json
     from detlab.comparison import triage
     from detlab.readers import load_run

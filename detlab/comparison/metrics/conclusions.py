@@ -69,6 +69,10 @@ def _parted_before(first: FirstDifference, event: Event) -> bool:
     return first.step is not None and first.step < event.onset
 
 
+def _never_equal(first: FirstDifference) -> bool:
+    return first.step is not None and first.last_equal is None
+
+
 def explain(conclusion: str, event: Event | None, outcomes: Sequence[Outcome]) -> str:
     """Say why, in sentences."""
     return " ".join(_reasons(conclusion, event, outcomes))
@@ -79,6 +83,14 @@ def _reasons(conclusion: str, event: Event | None, outcomes: Sequence[Outcome]) 
     if event is None:
         return
     yield from (f"{each.name} {_told(each, event)}." for each in outcomes[:_SHOWN])
+    resumed = [each for each in outcomes if each.recurs in RECURS and each.resumed_at is not None]
+    if resumed and len(resumed) == sum(each.recurs in RECURS for each in outcomes):
+        yield (
+            f"{resumed[0].name} begins at step {resumed[0].resumed_at}: a fault before that step, if it is "
+            "in the checkpoint, would come back as well."
+        )
+    if any(each.recurs == NO and _never_equal(each.first) for each in outcomes):
+        yield "Runs that were never equal may be of another recipe, seed or data: then this says nothing."
     if len(outcomes) > _SHOWN:
         yield f"And {len(outcomes) - _SHOWN} more passes."
     recurring = sum(each.recurs in RECURS for each in outcomes)

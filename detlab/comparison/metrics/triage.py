@@ -89,8 +89,8 @@ class Triage:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing went wrong; 1: something did."""
-        return int(bool(self.spikes))
+        """0: nothing went wrong; 1: something did; 2: nothing did in what could be read of the run."""
+        return 1 if self.spikes else 2 * bool(self.run.problems)
 
     def __repr__(self) -> str:
         return summary(self)

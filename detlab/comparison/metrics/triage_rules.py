@@ -104,12 +104,16 @@ class Outcome:
         The event of the other run that it is held against; None: there is none.
     first
         Where both first differ.
+    resumed_at
+        The first step of the other run, where steps before it are in a checkpoint that it came from; None: it
+        ran from the start.
     """
 
     name: str
     recurs: str
     event: Event | None
     first: FirstDifference
+    resumed_at: int | None = None
 
 
 def find_events(run: Run) -> list[Event]:
@@ -185,7 +189,15 @@ def judge_attempt(run: Run, event: Event, attempt: Attempt) -> Outcome:
     ours = replace(run, metrics=trunk(run.metrics, event.segment))
     first = first_difference(ours, attempt.run, max(event.peak, event.onset))
     match = _nearest(event, attempt.events)
-    return Outcome(attempt.name, _recurs(ours, event, attempt, first, match), match, first)
+    start = record_steps(attempt.run.metrics)[:1]
+    is_later = bool(len(start)) and start[0] > event.onset  # from a state that the event may have spoilt
+    recurs = NOT_COVERED if is_later else _recurs(ours, event, attempt, first, match)
+    return Outcome(attempt.name, recurs, match, first, _resumed_at(attempt.run))
+
+
+def _resumed_at(run: Run) -> int | None:
+    steps = record_steps(run.metrics)
+    return int(steps[0]) if len(steps) and steps[0] > log_interval(steps) else None
 
 
 def _recurs(run: Run, event: Event, attempt: Attempt, first: FirstDifference, match: Event | None) -> str:

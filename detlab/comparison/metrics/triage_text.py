@@ -35,7 +35,7 @@ def summary(triage: Triage) -> str:
 def _headline(triage: Triage) -> str:
     name, main = triage.run.label, triage.main
     if main is None:
-        return f"NO SPIKE in {name}."
+        return f"NO SPIKE in {name}{', as far as it could be read' if triage.run.problems else ''}."
     return f"{triage.conclusion.upper()}: {name}: {main.says} (confidence: {main.confidence})"
 
 

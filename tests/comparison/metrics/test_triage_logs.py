@@ -328,3 +328,40 @@ def test_a_loss_that_no_record_has_is_not_said_to_have_been_looked_at(tmp_path):
     path.write_text("".join(form.format(step, "") for step in range(1, 30)))
     with pytest.raises(dl.DetlabError, match="rank0 has no loss and no norm"):
         dl.triage(path)
+
+
+class TestRerunFromACheckpoint:
+    LINES = (
+        *quiet(1, 99),
+        record(100, 9.0, "30.0"),
+        record(101, 7.0, "20.0"),
+        record(102, 5.0, "9.0"),
+        *quiet(103, 150),
+    )
+
+    def test_one_that_begins_inside_the_spike_says_nothing(self, run_of):
+        a, b = run_of(self.LINES), run_of(self.LINES[100:], label="b")
+        triage = checked(dl.triage(a, reruns=[b]))
+        assert (triage.conclusion, triage.outcomes[0].recurs) == ("not enough evidence", "not covered")
+
+    def test_one_that_begins_before_it_may_bring_back_a_fault_of_before_its_checkpoint(self, run_of):
+        a, b, c = (run_of(self.LINES[at:], label=label) for label, at in (("a", 0), ("b", 50), ("c", 0)))
+        warning = "b begins at step 51: a fault before that step, if it is in the checkpoint, would come back"
+        triage = checked(dl.triage(a, reruns=[b]))
+        assert triage.conclusion == "deterministic"
+        assert warning in triage.why
+        assert warning not in dl.triage(a, reruns=[b, c]).why
+
+    def test_runs_that_were_never_equal_may_be_of_another_recipe(self, run_of):
+        other = [record(step, 2.2 + 0.01 * (step % 5)) for step in range(1, 151)]
+        a = run_of(self.LINES)
+        assert "never equal" in checked(dl.triage(a, reruns=[run_of(other, label="b")])).why
+        later = [*quiet(1, 1), *other[1:]]
+        assert "never equal" not in checked(dl.triage(a, reruns=[run_of(later, label="c")])).why
+
+
+def test_no_spike_in_a_log_with_two_values_of_one_step_is_incomplete(run_of):
+    triage = checked(dl.triage(run_of([*quiet(1, 20), record(20, 3.3)])))
+    assert (triage.conclusion, triage.exit_code) == ("no spike", 2)
+    assert repr(triage).startswith("NO SPIKE in a, as far as it could be read.")
+    assert dl.triage(run_of(quiet(1, 20), label="b")).exit_code == 0
