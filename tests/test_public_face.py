@@ -47,6 +47,12 @@ def test_step_metrics_are_read_compared_and_triaged_without_torch_and_plotly():
     assert not {"torch", "plotly", "ipywidgets", "megatron"} & set(loaded_by(TRIAGE))
 
 
+def test_synthetic_runs_are_made_without_torch_and_the_pytest_plugin_loads_no_library():
+    made = 'from detlab.testing import Call, make_run; make_run({0: [Call("aten.mm.default")]})'
+    assert not {"torch", "plotly", "ipywidgets", "megatron"} & set(loaded_by(made))
+    assert loaded_by("import detlab.testing.plugin") == []
+
+
 def test_plotly_is_loaded_when_a_picture_is_asked_for():
     picture = 'dl.views.curves(dl.load_run(logs / "monday.log"), "lm loss")'
     assert "plotly" in loaded_by(TRIAGE + picture)
