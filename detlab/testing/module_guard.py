@@ -133,8 +133,8 @@ class _HeldModule:
         if not self._leaking:
             return ""
         return (
-            f"  {', '.join(sorted(self._leaking))} changed from pass to pass: in no parameter, buffer or extra "
-            "state, so neither saved nor put back; what one pass leaves there reaches the next\n"
+            f"  {', '.join(sorted(self._leaking))} changed from pass to pass: in no parameter, buffer or "
+            "extra state, so neither saved nor put back; what one pass leaves there reaches the next\n"
             "Hint: register it with register_buffer, or give it to get_extra_state and set_extra_state"
         )
 
