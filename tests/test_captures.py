@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.captures import Capture, find_capture, load_capture, save_capture
-from detlab.captures.values import GeneratorSpec, TensorSpec, TorchName, decode, encode
+from detlab.captures.decode import decode
+from detlab.captures.values import GeneratorSpec, TensorSpec, TorchName, encode
 from detlab.digest import scalar_text, tensor_digest
 from detlab.errors import CaptureError
 
@@ -214,7 +215,7 @@ def test_changed_blob_is_refused(tmp_path: Path) -> None:
 
 def test_storage_larger_than_its_file_is_refused(tmp_path: Path) -> None:
     capture_add(tmp_path)
-    change(tmp_path, lambda content: content["storages"][0].update(num_bytes=2**40))
+    change(tmp_path, lambda content: content["storages"][0].update(num_bytes=2**40, full_bytes=2**40))
     with pytest.raises(CaptureError, match=f"has 8 bytes; the capture says {2**40}"):
         load_capture(tmp_path)
 

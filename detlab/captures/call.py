@@ -8,21 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from detlab.captures.decode import decode, generator_spec, storage_spec
+from detlab.captures.fields import EDITED_HINT, fields, printable, texts
 from detlab.captures.state import STATE_FIELDS
-from detlab.captures.values import (
-    EDITED_HINT,
-    GeneratorSpec,
-    StorageSpec,
-    TensorSpec,
-    TorchName,
-    Value,
-    decode,
-    encode,
-    fields,
-    generator_spec,
-    leaves,
-    storage_spec,
-)
+from detlab.captures.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value, encode, leaves
 from detlab.digest import ALGORITHM
 from detlab.errors import CaptureError
 
@@ -94,7 +83,15 @@ class Capture:
     @property
     def device(self) -> str:
         """The accelerator that the call used; ``cpu`` when it used none."""
-        return main_device(self.storages, self.arguments)
+        return main_device([storage.device for storage in self.storages], self.arguments)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of a replay must know of the capture itself, one sentence each."""
+        cut = sum(storage.full_bytes - storage.num_bytes for storage in self.storages)
+        if not cut:
+            return ()
+        return (f"the capture is compact, without {cut:,} bytes of its storages: layout no longer exact",)
 
     @property
     def num_bytes(self) -> int:
@@ -107,6 +104,9 @@ class Capture:
         rows += [(name, value_text(value)) for name, value in self.arguments]
         num_blobs = len({storage.blob for storage in self.storages})
         rows.append(("on disk", f"{self.num_bytes / 1e6:,.2f} MB in {num_blobs} blobs"))
+        if self.mutates:
+            rows.append(("changes", ", ".join(self.mutates)))
+        rows += [("note", note) for note in self.notes]
         rows.append(("training", f"{self.device}, {_state_text(self.state)}"))
         return "\n".join([f"capture of {self.op}", *(f"  {name:<{width}}  {text}" for name, text in rows)])
 
@@ -170,17 +170,17 @@ class Capture:
             state=fields(found["state"], STATE_FIELDS, f"{place}: state"),
             path=folder,
         )
+        _check_texts(capture, place)
         _check_references(capture, place)
         _check_arguments(capture, place)
         return capture
 
 
-def main_device(storages: Sequence[StorageSpec], arguments: Sequence[tuple[str, Value]]) -> str:
-    """Give the first device of a call that is not the CPU; ``cpu`` when there is none."""
+def main_device(devices: Sequence[str], arguments: Sequence[tuple[str, Value]]) -> str:
+    """Give the first device of storages or arguments that is not the CPU; ``cpu`` when there is none."""
     values = leaves([value for _, value in arguments])
     named = [value.name for value in values if isinstance(value, TorchName) and value.kind == "device"]
-    devices = [storage.device for storage in storages] + named
-    return next((device for device in devices if not device.startswith("cpu")), "cpu")
+    return next((device for device in (*devices, *named) if not device.startswith("cpu")), "cpu")
 
 
 def value_text(value: Value) -> str:
@@ -190,6 +190,9 @@ def value_text(value: Value) -> str:
     if isinstance(value, list | tuple):
         shown = ", ".join(value_text(item) for item in value[:4])
         return f"[{shown}{f', … {len(value)} in all' if len(value) > 4 else ''}]"
+    if isinstance(value, dict):
+        shown = ", ".join(f"{name}: {value_text(item)}" for name, item in list(value.items())[:3])
+        return f"{{{shown}{f', … {len(value)} in all' if len(value) > 3 else ''}}}"
     if isinstance(value, TorchName):
         return value.name
     return "generator" if isinstance(value, GeneratorSpec) else repr(value)
@@ -216,13 +219,20 @@ def _as_of_today(content: object, place: str) -> object:
     """Give the content in the newest format; older ones lack what they could not hold."""
     found = content.get("schema") if isinstance(content, dict) else type(content).__name__
     if isinstance(content, dict) and found == FIRST_FORMAT:
-        return {"num_positional": 0, "mutates": []} | content
+        storages = content.get("storages")
+        if isinstance(storages, list):
+            storages = [_whole_storage(row) for row in storages]
+        return {"num_positional": 0, "mutates": []} | content | {"storages": storages}
     if found != FORMAT:
         raise CaptureError(
             f"{place} is {found!r}; this detlab reads {FORMAT!r}.",
             "read it with the version of detlab that wrote it",
         )
     return content
+
+
+def _whole_storage(row: object) -> object:
+    return {"start": 0, "full_bytes": row.get("num_bytes")} | row if isinstance(row, dict) else row
 
 
 def _check_arguments(capture: Capture, place: str) -> None:
@@ -235,6 +245,18 @@ def _check_arguments(capture: Capture, place: str) -> None:
         )
     if odd := [name for name in capture.mutates if name not in names]:
         raise CaptureError(f"{place} says that the call changes {odd[0]!r}, which it has not.", EDITED_HINT)
+    if capture.rank < 0:
+        raise CaptureError(f"{place} is of rank {capture.rank}.", EDITED_HINT)
+
+
+def _check_texts(capture: Capture, place: str) -> None:
+    """Check what is shown to people, which must not steer their terminal."""
+    printable(capture.site, f"{place}: site")
+    printable(capture.schema, f"{place}: op_schema")
+    for name in ("float32_matmul_precision", "cpu_capability", "device_name"):
+        printable(capture.state[name], f"{place}: state.{name}")
+    for name in ("versions", "env"):
+        texts(capture.state[name], f"{place}: state.{name}")
 
 
 def _check_references(capture: Capture, place: str) -> None:
@@ -260,6 +282,7 @@ def _rows(
 def _argument(body: object, place: str) -> tuple[str, Value]:
     if not isinstance(body, dict) or set(body) != {"name", "value"} or not isinstance(body["name"], str):
         raise CaptureError(f"{place} is not a name with a value.", EDITED_HINT)
+    printable(body["name"], f"{place}.name")
     return body["name"], decode(body["value"], f"{place} ({body['name']})")
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Final
 
+from detlab.captures.blobs import COPY_HINT, check_blob, open_plain
 from detlab.captures.call import CAPTURE_JSON, Capture
-from detlab.captures.saver import blob_path
-from detlab.captures.values import EDITED_HINT, StorageSpec
+from detlab.captures.fields import EDITED_HINT
 from detlab.errors import CaptureError
 from detlab.store.layout import CAPTURES
 
-_COPY_HINT: Final = "copy the capture's folder again, whole"
+_MAX_JSON_BYTES: Final = 2**26
+"""Far more than the arguments of any call need, far less than what fills a machine's memory."""
 
 
 def load_capture(path: str | Path) -> Capture:
@@ -35,7 +36,7 @@ def load_capture(path: str | Path) -> Capture:
     except RecursionError as error:
         raise CaptureError(f"{folder / CAPTURE_JSON} nests too deeply.", EDITED_HINT) from error
     for storage in capture.storages:
-        _check_blob(blob_path(folder, storage.blob), storage)
+        check_blob(folder, storage)
     return capture
 
 
@@ -59,10 +60,14 @@ def find_capture(path: Path) -> Path:
 
 
 def _read_json(path: Path) -> object:
+    with open_plain(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > _MAX_JSON_BYTES:
+            raise CaptureError(f"{path} has {size:,} bytes, more than any capture needs.", EDITED_HINT)
+        text = file.read()
     try:
-        return json.loads(path.read_text("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
-    except (OSError, ValueError) as error:
-        raise CaptureError(f"{path} cannot be read: {error}", _COPY_HINT) from error
+        return json.loads(text.decode(), parse_constant=_refuse, object_pairs_hook=_object)
+    except ValueError as error:
+        raise CaptureError(f"{path} cannot be read: {error}", COPY_HINT) from error
 
 
 def _refuse(constant: str) -> object:
@@ -74,17 +79,3 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(content) != len(pairs):
         raise ValueError("a field stands there twice")
     return content
-
-
-def _check_blob(path: Path, storage: StorageSpec) -> None:
-    """Compare size before hash, so that a file of a wrong size is never read."""
-    try:
-        size = path.stat().st_size
-        if size != storage.num_bytes:
-            raise CaptureError(f"{path} has {size} bytes; the capture says {storage.num_bytes}.", _COPY_HINT)
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read: {error.strerror}.", _COPY_HINT) from error
-    if found != storage.blob:
-        raise CaptureError(f"{path} does not hash to the {storage.blob[:12]}… of the capture.", _COPY_HINT)

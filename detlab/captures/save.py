@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detlab.captures.blobs import blob_path
 from detlab.captures.call import CAPTURE_JSON, Capture, main_device
 from detlab.captures.saver import Saver
 from detlab.captures.state import torch_state
@@ -21,26 +22,69 @@ if TYPE_CHECKING:
 
 
 class PendingCapture:
-    """A capture whose blobs are written and whose call has yet to end."""
+    """A capture whose blobs are written and whose call has yet to end.
+
+    Attributes
+    ----------
+    capture
+        All of it but the digests of what the call gives.
+    """
 
     def __init__(self, capture: Capture) -> None:
-        self._capture = capture
+        self.capture = capture
 
-    def complete(self, outputs: Sequence[torch.Tensor]) -> None:
+    def complete(self, outputs: Sequence[torch.Tensor], mutates: Sequence[str] | None = None) -> None:
         """Add what the call gave and write capture.json, without which the capture counts as unfinished.
 
         Parameters
         ----------
         outputs
             The outputs, then the mutated arguments, each object once.
+        mutates
+            Names of the arguments that the call was seen to change; None: as said before.
         """
-        folder = self._capture.path
+        folder = self.capture.path
         with _capture_errors(folder):
             digests = tuple(tensor_digest(tensor) for tensor in outputs)
-            write_json(folder / CAPTURE_JSON, replace(self._capture, output_digests=digests).to_json())
+            done = replace(self.capture, output_digests=digests)
+            if mutates is not None:
+                done = replace(done, mutates=tuple(mutates))
+            write_json(folder / CAPTURE_JSON, done.to_json())
+
+    def discard(self) -> None:
+        """Take the blobs away again: the call did not end."""
+        folder = self.capture.path
+        for storage in self.capture.storages:
+            blob_path(folder, storage.blob).unlink(missing_ok=True)
+        with suppress(OSError):  # something else stands in it
+            folder.rmdir()
 
 
-def save_capture(
+@dataclass(frozen=True, slots=True)
+class CallToSave:
+    """A call that is about to be made, before anything is mutated.
+
+    Attributes
+    ----------
+    op, schema
+        See `Capture`.
+    given
+        (name, value) of every argument.
+    num_positional, mutates
+        See `Capture`.
+    is_seeded
+        Whether it may draw from a default generator.
+    """
+
+    op: str
+    schema: str
+    given: Sequence[tuple[str, object]]
+    num_positional: int
+    mutates: tuple[str, ...]
+    is_seeded: bool
+
+
+def save_capture(  # noqa: PLR0913 - one keyword for each fact of the call and each choice
     folder: Path,
     func: torch._ops.OpOverload,
     args: tuple[object, ...],
@@ -49,8 +93,10 @@ def save_capture(
     site: str,
     rank: int,
     in_digest: int | None = None,
+    max_bytes: int | None = None,
+    compact: bool = False,
 ) -> PendingCapture:
-    """Save a call that is about to be made; its blobs are on disk when this returns.
+    """Save a call of an op that is about to be made; its blobs are on disk when this returns.
 
     Parameters
     ----------
@@ -60,34 +106,75 @@ def save_capture(
         The op and what it is called with, before anything is mutated.
     in_digest
         The fold of the inputs that the recorder computed for the event.
+    max_bytes, compact
+        See `save_call`.
+
+    Raises
+    ------
+    CaptureError
+        See `save_call`.
+    """
+    call = CallToSave(
+        op=str(func),
+        schema=str(func._schema),
+        given=_in_schema_order(func, args, kwargs),
+        num_positional=0,
+        mutates=(),
+        is_seeded=_is_seeded(func),
+    )
+    return save_call(
+        folder, call, site=site, rank=rank, in_digest=in_digest, max_bytes=max_bytes, compact=compact
+    )
+
+
+def save_call(
+    folder: Path,
+    call: CallToSave,
+    *,
+    site: str,
+    rank: int,
+    in_digest: int | None = None,
+    max_bytes: int | None = None,
+    compact: bool = False,
+) -> PendingCapture:
+    """Save a call of an op or of a Python callable.
+
+    Parameters
+    ----------
+    max_bytes
+        The most that its storages may take on disk; None: as much as they have.
+    compact
+        Hold only the bytes from the first to the last that tensors span, not whole storages. The capture
+        says then that its layout is no longer exact.
 
     Raises
     ------
     CaptureError
         An argument has no bytes of its own (a wrapper, sparse or meta tensor), two arguments overlap
-        without sharing a storage, or the folder holds a capture or cannot be written.
+        without sharing a storage, the call is larger than allowed, or the folder holds a capture or cannot
+        be written.
     """
     if (folder / CAPTURE_JSON).exists():
         raise CaptureError(f"{folder} holds a capture already.", "give every capture a folder of its own")
-    given = _in_schema_order(func, args, kwargs)
     with _capture_errors(folder):
+        saver = Saver(compact=compact)
+        arguments = [(name, saver.value(value, name)) for name, value in call.given]
+        device = main_device(saver.devices, arguments)
+        generators = saver.default_generators(device) if call.is_seeded else ()
+        _check_size(saver, call.op, max_bytes, compact=compact)
         folder.mkdir(parents=True, exist_ok=True)
-        saver = Saver(folder)
-        arguments = tuple((name, saver.value(value, name)) for name, value in given)
-        device = main_device(saver.storages, arguments)
-        generators = saver.default_generators(device) if _is_seeded(func) else ()
         capture = Capture(
-            op=str(func),
-            schema=str(func._schema),
-            arguments=arguments,
-            num_positional=0,
-            mutates=(),
-            storages=tuple(saver.storages),
+            op=call.op,
+            schema=call.schema,
+            arguments=tuple((name, saver.placed(value)) for name, value in arguments),
+            num_positional=call.num_positional,
+            mutates=call.mutates,
+            storages=saver.write(folder),
             generators=generators,
             site=site,
             rank=rank,
             in_digest=in_digest,
-            input_digests=tensor_digests([value for _, value in given]),
+            input_digests=tensor_digests([value for _, value in call.given]),
             output_digests=(),
             state=torch_state(device),
             path=folder,
@@ -100,6 +187,17 @@ def tensor_digests(values: Sequence[object]) -> tuple[int, ...]:
     import torch
 
     return tuple(tensor_digest(leaf) for leaf in leaves(values) if isinstance(leaf, torch.Tensor))
+
+
+def _check_size(saver: Saver, op: str, max_bytes: int | None, *, compact: bool) -> None:
+    size, least = saver.num_bytes(compact=compact), saver.num_bytes(compact=True)
+    if max_bytes is None or size <= max_bytes:
+        return
+    smaller = f", or say compact=True: the bytes that its tensors span are {least:,}" if least < size else ""
+    raise CaptureError(
+        f"The storages of this call of {op} have {size:,} bytes; max_bytes allows {max_bytes:,}.",
+        f"allow more{smaller}",
+    )
 
 
 def _is_seeded(func: torch._ops.OpOverload) -> bool:

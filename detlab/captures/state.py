@@ -59,7 +59,9 @@ def torch_state(device: str = "cpu") -> dict[str, Any]:
         if device.startswith("cuda")
         else platform.machine(),
         "versions": _versions() | ({"cuda": torch.version.cuda} if torch.version.cuda else {}),
-        "env": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENV_PREFIXES)},
+        "env": {
+            name: _one_line(os.environ[name]) for name in sorted(os.environ) if name.startswith(ENV_PREFIXES)
+        },
     }
 
 
@@ -71,3 +73,7 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else ascii(text)

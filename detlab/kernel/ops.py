@@ -9,7 +9,7 @@ import torch
 
 from detlab.captures import Capture
 from detlab.captures.call import OP_NAME
-from detlab.captures.values import EDITED_HINT
+from detlab.captures.fields import EDITED_HINT
 from detlab.errors import CaptureError
 
 NAMESPACES: Final = frozenset({"aten"})

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
+import math
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import torch
 
 from detlab.captures import Capture
+from detlab.captures.blobs import COPY_HINT
 from detlab.captures.save import tensor_digests
-from detlab.captures.saver import blob_path, num_bytes_spanned
+from detlab.captures.saver import num_bytes_spanned
 from detlab.captures.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value, leaves
 from detlab.digest import tensor_digest
 from detlab.errors import CaptureError
+from detlab.kernel.memory import machine_memory, read_storage
 from detlab.kernel.ops import written_arguments
-
-_COPY_HINT: Final = "copy the capture's folder again, whole, or take the capture again"
 
 
 class RestoredCall:
@@ -43,17 +43,20 @@ class RestoredCall:
         self._func = func
         self._device = device
         self._written = written_arguments(capture)
-        self._storages = [self._storage(spec) for spec in capture.storages]
         self._pristine: dict[int, torch.UntypedStorage] = {}
-        self._keep_pristine()
         try:
+            resized = self._indices(self._written)
+            self._storages = [
+                self._storage(spec, resizable=index in resized) for index, spec in enumerate(capture.storages)
+            ]
+            self._keep_pristine()
             self.reset()
             found = tensor_digests(self.tensors)
-        except (RuntimeError, TypeError, AttributeError) as error:
+        except (RuntimeError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
             finding = f"The arguments of {capture.path} cannot be restored: {error}"
-            raise CaptureError(finding, _COPY_HINT) from error
+            raise CaptureError(finding, COPY_HINT) from error
         if found != capture.input_digests:
-            raise CaptureError(f"{capture.path} does not restore to its captured digests.", _COPY_HINT)
+            raise CaptureError(f"{capture.path} does not restore to its captured digests.", COPY_HINT)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -137,14 +140,13 @@ class RestoredCall:
         )
 
     def _keep_pristine(self) -> None:
-        for name, value in self._capture.arguments:
-            for spec in leaves(value):
-                if (
-                    name in self._written
-                    and isinstance(spec, TensorSpec)
-                    and spec.storage not in self._pristine
-                ):
-                    self._pristine[spec.storage] = self._storage(self._capture.storages[spec.storage])
+        for index in self._indices(self._written) - self._pristine.keys():
+            self._pristine[index] = self._storage(self._capture.storages[index])
+
+    def _indices(self, names: Collection[str]) -> set[int]:
+        """Give the storages that these arguments refer to."""
+        values = [value for name, value in self._capture.arguments if name in names]
+        return {spec.storage for spec in leaves(values) if isinstance(spec, TensorSpec)}
 
     def _tensors(self) -> Iterator[tuple[str, TensorSpec, torch.Tensor]]:
         for name, value in self._capture.arguments:
@@ -153,15 +155,11 @@ class RestoredCall:
                 if isinstance(spec, TensorSpec) and isinstance(tensor, torch.Tensor):
                     yield name, spec, tensor
 
-    def _storage(self, spec: StorageSpec) -> torch.UntypedStorage:
-        path = blob_path(self._capture.path, spec.blob)
-        storage = torch.UntypedStorage(spec.num_bytes)  # type: ignore[no-untyped-call]
-        try:
-            with path.open("rb") as file:
-                file.readinto((ctypes.c_char * spec.num_bytes).from_address(storage.data_ptr()))
-        except OSError as error:
-            raise CaptureError(f"{path} cannot be read: {error.strerror}.", _COPY_HINT) from error
+    def _storage(self, spec: StorageSpec, *, resizable: bool = True) -> torch.UntypedStorage:
+        """Read the bytes of a storage; what may be resized lies where torch puts it."""
         device = self._place(spec.device)
+        alignment = None if resizable or device != "cpu" else spec.alignment
+        storage = read_storage(self._capture.path, spec, alignment)
         if device == "cpu":
             return storage
         there = torch.UntypedStorage(spec.num_bytes, device=device)  # type: ignore[no-untyped-call]
@@ -172,6 +170,15 @@ class RestoredCall:
 
     def _value(self, value: Value) -> object:
         match value:
+            case dict():
+                return {name: self._value(item) for name, item in value.items()}
+            case list() | tuple():
+                items = [self._value(item) for item in value]
+                return items if isinstance(value, list) else tuple(items)
+        return self._leaf(value)
+
+    def _leaf(self, value: Value) -> object:
+        match value:
             case TensorSpec():
                 return self._tensor(value)
             case GeneratorSpec():
@@ -180,15 +187,14 @@ class RestoredCall:
                 return torch.device(self._place(name))
             case TorchName(kind, name):
                 return _torch_object(kind, name)
-            case list() | tuple():
-                items = [self._value(item) for item in value]
-                return items if isinstance(value, list) else tuple(items)
         return value
 
     def _tensor(self, spec: TensorSpec) -> torch.Tensor:
         storage, dtype = self._storages[spec.storage], _torch_object("dtype", spec.dtype)
         if num_bytes_spanned(spec.shape, spec.stride, spec.offset, dtype.itemsize) > storage.nbytes():
             raise TypeError(f"a {spec.dtype} tensor of shape {spec.shape} is larger than its storage")
+        if (size := math.prod(spec.shape) * dtype.itemsize) > machine_memory():
+            raise TypeError(f"a tensor of {size:,} bytes is more than this machine's memory")
         with warnings.catch_warnings(action="ignore"):  # torch warns of complex32 as if we had chosen it
             empty = torch.empty(0, dtype=dtype, device=storage.device)
         tensor = empty.set_(storage, spec.offset, spec.shape, spec.stride)
@@ -218,7 +224,7 @@ class RestoredCall:
 
 
 def _torch_object(kind: str, name: str) -> Any:
-    found = getattr(torch, name, None)
-    if not isinstance(found, getattr(torch, kind)):
+    found = vars(torch).get(name)  # getattr would import parts of torch by their name
+    if not isinstance(found, getattr(torch, kind)):  # one of four kinds that `decode` lets through
         raise TypeError(f"torch has no {kind} {name!r}")
     return found
