@@ -34,6 +34,7 @@ from detlab.comparison.facts import (
 from detlab.comparison.findings import Finding
 from detlab.comparison.metric_classes import MetricClasses, partition_metrics
 from detlab.comparison.metric_gaps import gaps_of
+from detlab.comparison.metrics.averages import without_other_means
 from detlab.comparison.metrics.refusals import refuse_unusable
 from detlab.comparison.stated import Facts, Hosts, as_facts, as_hosts, refuse_strangers
 from detlab.comparison.strength import Pair, seen_in_pairs
@@ -320,13 +321,14 @@ def compare_many(
     stated = _stated(loaded, labels, as_hosts(hosts), as_facts(facts))
     kept, problems = common_ranks(loaded, labels)
     partition = Partition(kept, labels, executor)
-    steps, metrics = partition.steps(), partition_metrics(loaded)
+    alike, averages = without_other_means(loaded, labels)
+    steps, metrics = partition.steps(), partition_metrics(alike)
     _refuse_unrelated(labels, list(steps.values()), metrics)
     findings = partition.findings()
     problems += [
         (label, what) for run, label in zip(loaded, labels, strict=True) for what in run.problems
     ] + partition.problems
-    problems += gaps_of(metrics, labels)
+    problems += [*gaps_of(metrics, labels), *averages]
     return ManyComparison(
         tuple(loaded), tuple(labels), steps, metrics, least_evidence(kept), stated,
         tuple(dict.fromkeys(problems)), findings,

@@ -12,6 +12,7 @@ import polars as pl
 from detlab.comparison.classes import unlike_labels
 from detlab.comparison.metric_classes import MetricClasses, partition_metrics
 from detlab.comparison.metric_gaps import gaps_of
+from detlab.comparison.metrics.averages import without_other_means
 from detlab.comparison.metrics.change_gates import (
     GATE_COLUMNS,
     Gate,
@@ -152,15 +153,17 @@ def compare_change(
     _refuse(sets, resumed)
     labels = unlike_labels([run.label for runs in sets for run in runs])
     before, after = labels[: len(sets[0])], labels[len(sets[0]) :]
-    within = [partition_metrics(runs) if len(runs) > 1 else None for runs in sets]
-    together = partition_metrics([*sets[0], *sets[1]])
+    alike, averages = without_other_means([*sets[0], *sets[1]], labels)
+    compared = [alike[: len(before)], alike[len(before) :]]
+    within = [partition_metrics(runs) if len(runs) > 1 else None for runs in compared]
+    together = partition_metrics(alike)
     steady = repeatability(within, [len(runs) for runs in sets])
     gates = (
         steady,
         equivalence(together, len(before), within[0]),
         restart_replay([*sets[0], *sets[1]], resumed),
     )
-    spread = spreads(*sets)
+    spread = spreads(*compared)
     if spread.is_empty():
         raise NotComparable(
             "The baseline and the changed runs have no metric and step in common.",
@@ -168,7 +171,7 @@ def compare_change(
         )
     problems = [(run.label, what) for runs in sets for run in runs for what in run.problems]
     problems += [(run.label, what) for pair in resumed for run in pair if run for what in run.problems]
-    problems += gaps_of(together, labels)
+    problems += [*gaps_of(together, labels), *averages]
     return ChangeComparison(
         tuple(before), tuple(after), spread, gates, _evidence([together, *within]),
         tuple(dict.fromkeys(problems)),

@@ -8,10 +8,11 @@ from os import PathLike
 
 import polars as pl
 
-from detlab.comparison.metrics.coverage import problems_of
+from detlab.comparison.metrics.averages import means_of_other_steps, spans_of
+from detlab.comparison.metrics.coverage import problems_of, where
 from detlab.comparison.metrics.notes import notes_of
 from detlab.comparison.metrics.pairs import KEY, name_of, pair_metrics, points_of
-from detlab.comparison.metrics.precision import COMPARED, judge
+from detlab.comparison.metrics.precision import COMPARED, OUTCOMES, judge
 from detlab.comparison.metrics.refusals import (
     names_of,
     refuse_unusable,
@@ -21,10 +22,13 @@ from detlab.comparison.metrics.refusals import (
 from detlab.comparison.metrics.replays import replays_of
 from detlab.comparison.metrics.result import VALUE_COLUMNS, MetricsComparison
 from detlab.comparison.metrics.summary import summarise
+from detlab.errors import NotComparable
 from detlab.readers import as_run
 from detlab.readers.metrics.names import is_measurement
 from detlab.run import Run
 from detlab.store import Subset
+
+_UNKNOWN = pl.lit("unknown", pl.Enum(OUTCOMES))
 
 Place = str | PathLike[str]
 
@@ -74,7 +78,8 @@ def compare_metrics(
     paired = dict(pairs or {})
     chosen = names_of(*runs, names, paired)
     refuse_without_common_names(*runs, chosen, paired)
-    judged = [judge(part) for part in _pairs(runs, chosen, paired, offset)]
+    joined = _pairs(runs, chosen, paired, offset)
+    judged, averages = _without_other_means([judge(part) for part in joined], runs, offset)
     numbers = [part for part in judged if not _measures(part)]
     if not measurements:
         judged = [_not_compared(part) if _measures(part) else part for part in judged]
@@ -83,7 +88,7 @@ def compare_metrics(
         values=pl.concat([part.select(*VALUE_COLUMNS) for part in judged]),
         metrics=summarise(judged),
         replays=pl.concat([replays_of(run) for run in runs]),
-        problems=tuple(problems_of(runs, numbers)),
+        problems=(*problems_of(runs, numbers), *averages),
         notes=tuple(notes_of(runs, numbers, paired)),
     )
 
@@ -110,6 +115,29 @@ def _pairs(
         sides = [pl.concat([part.filter(each).select(KEY) for part in common]) for each in known]
         refuse_without_common_steps(sides[0], sides[1], [run.label for run in runs], offset)
     return joined
+
+
+def _without_other_means(
+    judged: list[pl.DataFrame], runs: tuple[Run, Run], offset: int
+) -> tuple[list[pl.DataFrame], list[tuple[str, str]]]:
+    """Judge no two losses that are means over other steps; say which."""
+    spans = [spans_of(run) for run in runs]
+    told: list[tuple[str, str]] = []
+    kept: list[pl.DataFrame] = []
+    for part in judged:
+        averages = means_of_other_steps(part, spans[0], spans[1], offset)
+        if averages.any():
+            steps = where(part.filter(averages)["step"])
+            what = f"averages {name_of(part)} over other steps than {runs[0].label} at {steps}: not compared"
+            told.append((runs[1].label, what))
+            part = part.with_columns(outcome=pl.when(~averages).then("outcome").otherwise(_UNKNOWN))
+        kept.append(part)
+    if told and not any(part["outcome"].is_in(COMPARED).any() for part in kept if not _measures(part)):
+        raise NotComparable(
+            f"{told[0][0]} {told[0][1]}; and there is nothing else.",
+            "compare runs of one log interval, or their TensorBoard files, which have the loss of every step",
+        )
+    return kept, told
 
 
 def _measures(part: pl.DataFrame) -> bool:

@@ -34,7 +34,8 @@ def notes_of(runs: Sequence[Run], judged: Sequence[pl.DataFrame], pairs: Mapping
     """
     for ours, theirs in pairs.items():
         yield f"{ours} of {runs[0].label} was compared with {theirs} of {runs[1].label}"
-    unknown = sum(int((part["outcome"] == "unknown").sum()) for part in judged)
+    absent = (pl.col("state_a") == "absent") | (pl.col("state_b") == "absent")
+    unknown = sum(len(part.filter(pl.col("outcome") == "unknown", absent)) for part in judged)
     if unknown:
         yield (
             f"{unknown:,} numbers were not printed by one run because they were zero, negative or NaN, "

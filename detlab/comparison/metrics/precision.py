@@ -18,8 +18,8 @@ OUTCOMES: Final = (
     "only in b",
 )
 """Bits known and equal; no difference at the printed precision; not the same number; one is a number and
-the other NaN, infinite, skipped or not printed; a number that was not printed and may be the other; and
-where one run has no number."""
+the other NaN, infinite, skipped or not printed; a number that was not printed and may be the other, or means
+over other steps; and where one run has no number."""
 
 DIFFERENT: Final = ("differs", "state differs")
 COMPARED: Final = OUTCOMES[:4]

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from detlab.comparison.metrics.averages import means_of_other_steps, spans_of
 from detlab.comparison.metrics.pairs import pair_segments, points_of
 from detlab.comparison.metrics.precision import judge
 from detlab.comparison.metrics.summary import METRIC_COLUMNS, summarise
@@ -48,6 +49,8 @@ def replays_of(run: Run) -> pl.DataFrame:
     names = choose_names(run.metrics, lambda name: ~is_measurement(name))
     numbers = points_of(run).filter(pl.col("name").is_in(names))
     pairs = pair_segments(numbers)
+    spans = spans_of(run)
+    pairs = pairs.filter(~means_of_other_steps(pairs, spans, spans))
     rows = [_rows(run.label, part) for part in pairs.partition_by("segment_b", "segment_a")]
     return pl.concat([pl.DataFrame(schema=REPLAY_COLUMNS), *rows]).sort(
         "segment", "against", maintain_order=True

@@ -103,7 +103,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
     states = [f"{each['state']} {each['a']}/{each['b']}" for each in row["states"] if _is_odd(each)]
     known = f"{row['resolution']}{ulp}{'; ' if states else ''}{', '.join(states)}"
     if not row["steps_common"]:
-        return short_name(row["name"]), "no common step", "", known
+        no_step = row["steps_only_a"] and row["steps_only_b"]
+        return short_name(row["name"]), "no common step" if no_step else "not compared", "", known
     if not row["steps_different"]:
         equal = "equal" if row["evidence"] == "exact" else "equal as printed"
         return short_name(row["name"]), f"{equal} at {row['steps_common']:,}", "", known

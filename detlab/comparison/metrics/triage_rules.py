@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from detlab.comparison.metrics.averages import means_of_other_steps
+from detlab.comparison.metrics.averages import means_of_other_steps, spans_of
 from detlab.comparison.metrics.message_events import message_events
 from detlab.comparison.metrics.pairs import last_points, pair_runs, points_of
 from detlab.comparison.metrics.precision import COMPARED, DIFFERENT, judge
@@ -133,7 +133,7 @@ def first_difference(a: Run, b: Run, limit: int) -> FirstDifference:
         Steps after this one are not looked at.
     """
     pairs = pair_runs(_evidence(a, limit), _evidence(b, limit))
-    averages = means_of_other_steps(pairs, a, b)
+    averages = means_of_other_steps(pairs, spans_of(a), spans_of(b))
     judged = judge(pairs.filter(~averages)).filter(pl.col("outcome").is_in(COMPARED))
     differing = judged.filter(pl.col("outcome").is_in(DIFFERENT))
     step: int | None = differing["step"].min()  # type: ignore[assignment]
