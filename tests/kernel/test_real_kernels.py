@@ -108,9 +108,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         pytest.skip("inductor finds no C++ compiler, without which it has no CPU kernel to test")
 
     def index_put(
-        self: torch.Tensor, indices: list[torch.Tensor], values: torch.Tensor, accumulate: bool
+        self: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool
     ) -> torch.Tensor:
-        return torch.ops.aten.index_put(self, indices, values, accumulate)
+        return torch.index_put(self, indices, values, accumulate)
 
     with pytest.MonkeyPatch.context() as patch, config.patch(compile_threads=1):
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
