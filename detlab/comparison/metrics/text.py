@@ -44,11 +44,17 @@ def headline(cmp: MetricsComparison) -> str:
         return f"DIVERGED: {names} differ first at step {cmp.first_step}, in {', '.join(metrics[:4])}{more}."
     if cmp.verdict == "match":
         return f"MATCH between {names} at {where(cmp.steps)}: {equality_words(cmp)}."
-    common = spans(cmp.steps.to_list()).replace(" ", "")
     return (
         f"INCOMPLETE: {names} at {where(cmp.steps)}: {equality_words(cmp)}. But not all that either run has "
-        f'could be compared; steps="{common}" leaves other steps out by request.'
+        f"could be compared{_how_to_leave_out(cmp)}."
     )
+
+
+def _how_to_leave_out(cmp: MetricsComparison) -> str:
+    """Say how to ask for the steps alone that both runs have, where one lacks some."""
+    common = spans(cmp.steps.to_list()).replace(" ", "")
+    lacking = any(what.startswith("has no step") for _, what in cmp.problems)
+    return f'; steps="{common}" leaves other steps out by request' if lacking and len(common) < _NAME else ""
 
 
 def equality_words(cmp: MetricsComparison) -> str:
@@ -115,7 +121,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
 def _size(row: dict[str, Any]) -> str:
     if row["max_relative"] is None:
         return "in state"
-    if row["max_ulp"] is not None:
+    if row["max_ulp"] is not None and row["resolution"] != "integers":
         ulp = f"{row['max_ulp']:,.0f}" if row["max_ulp"] >= 1 else f"{row['max_ulp']:.2g}"
         return f"by up to {ulp} ulp ({row['max_relative']:.1e})"
     return f"by up to {row['max_difference']:.2g} ({row['max_relative']:.1e})"

@@ -454,3 +454,21 @@ def test_comparing_logs_loads_neither_torch_nor_plotly(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("MATCH")
+
+
+def test_integers_differ_by_their_difference_and_not_by_ulp():
+    cmp = compare({"skipped": {1: 0, 2: 0}}, {"skipped": {1: 0, 2: 1}})
+    assert "by up to 1 (1.0e+00)" in text_of(cmp)
+    assert "ulp" not in text_of(cmp)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "told"),
+    [
+        ({"x": {1: 0.5, 2: 0.5}}, {"x": {2: 0.5}}, True),
+        ({"x": {1: 0.5, 2: 0.5}, "y": {1: 0.5}}, {"x": {1: 0.5, 2: 0.5}}, False),
+        ({"x": dict.fromkeys(range(1, 100), 0.5)}, {"x": dict.fromkeys(range(5, 100, 5), 0.5)}, False),
+    ],
+)
+def test_leaving_steps_out_is_offered_where_it_helps(a, b, told):
+    assert (" leaves other steps out by request" in text_of(compare(a, b))) == told
