@@ -6,27 +6,30 @@ a distance of 0 ULP, and a NaN is different bits at no distance at all.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from detlab.digest import plain_cpu_bytes, tensor_digest
-
-_COMPONENT: Final = {
-    torch.complex32: torch.float16,
-    torch.complex64: torch.float32,
-    torch.complex128: torch.float64,
-}
-_NO_SIGN: Final = (torch.float8_e8m0fnu,)
-_PACKED: Final = (torch.float4_e2m1fn_x2,)  # two values a byte; their bits are compared, no distance is told
+from detlab.kernel.differences_bits import differing, float_component
+from detlab.kernel.differences_bits import quantum_log2 as quantum_log2
+from detlab.kernel.differences_bits import ulp_distance as ulp_distance
+from detlab.kernel.differences_elements import Element, Elements
+from detlab.kernel.differences_first import FirstResult
+from detlab.kernel.differences_measured import Measured, pairs_of
+from detlab.kernel.differences_quantum import Quantum
+from detlab.kernel.patterns import pattern
 
 
 @dataclass(frozen=True, slots=True)
 class OutputResult:
-    """One output over all trials.
+    """One output over all trials; all but the first five may be left out in JSON.
+
+    Each different result is measured against the first one; what is counted over them counts an element once
+    for each of them, and of a complex element both parts.
 
     Attributes
     ----------
@@ -40,6 +43,25 @@ class OutputResult:
     quantum_log2
         All differences are integer multiples of two to this power, and of no larger power of two; None when
         no two finite numbers differ or a difference is not exact in float64.
+    modal_share
+        Share of the trials that gave this output's most frequent result, above 0 and up to 1.
+    num_elements
+        Number of elements of the output.
+    pattern, pattern_kind
+        Which elements differ, in words; and the kind of it, see `detlab.kernel.patterns.Pattern`.
+    ulp_histogram
+        How many numbers differ by 2**i up to 2**(i+1) - 1 ULP, for i from 0 on; numbers only.
+    num_nan
+        How often the bits differ where one of the two is a NaN.
+    num_signed_zero
+        How often one is 0.0 and the other -0.0.
+    max_abs, max_rel
+        Largest difference of two finite numbers, and largest one as a share of the first; None when there
+        is none. A first of 0.0 has no share.
+    quantum_text
+        What the quantum implies, in words; empty without one.
+    elements
+        Some of the elements that differ most, those with a NaN first.
     """
 
     index: int
@@ -47,117 +69,83 @@ class OutputResult:
     elements_different: int
     max_ulp: int | None
     quantum_log2: int | None
+    modal_share: float = 1.0
+    num_elements: int = 0
+    pattern: str = ""
+    pattern_kind: str = ""
+    ulp_histogram: tuple[int, ...] = ()
+    num_nan: int = 0
+    num_signed_zero: int = 0
+    max_abs: float | None = None
+    max_rel: float | None = None
+    quantum_text: str = ""
+    elements: tuple[Element, ...] = ()
 
 
 class OutputWatch:
     """Keeps the first result of one output and measures every new one against it."""
 
     def __init__(self, first: torch.Tensor) -> None:
-        self._first = plain_cpu_bytes(first).clone()
-        self._known: set[int] = set()
-        self._differs = np.zeros(first.numel(), dtype=bool)
-        self._max_ulp: int | None = None
-        self._quantum: int | None = None
-        self._is_exact = True
+        self._first = FirstResult(plain_cpu_bytes(first))
+        self._counts: Counter[int] = Counter()
+        self._differs: NDArray[np.bool_] | None = None  # made when the first element differs
+        self._has_other_form = False
+        self._measured = Measured()
+        self._quantum = Quantum()
+        self._elements = Elements()
 
     def add(self, result: torch.Tensor) -> int:
         """Give the digest of a result and measure it unless one like it was measured before."""
         digest = tensor_digest(result)
-        if digest not in self._known:
-            self._known.add(digest)
-            self._measure(result)
+        self._counts[digest] += 1
+        if self._counts[digest] == 1:
+            self._measure(plain_cpu_bytes(result))
         return digest
 
     def result(self, index: int) -> OutputResult:
         """Sum up all that was measured."""
-        quantum = self._quantum if self._is_exact else None
-        return OutputResult(index, len(self._known), int(self._differs.sum()), self._max_ulp, quantum)
+        size = self._first.shape.numel()
+        mask = np.zeros(size, dtype=bool) if self._differs is None else self._differs
+        found = pattern(mask.reshape(tuple(self._first.shape)))
+        different = size if self._has_other_form else int(np.count_nonzero(mask))
+        return OutputResult(
+            index=index,
+            distinct=len(self._counts),
+            elements_different=different,
+            modal_share=self._modal_share(),
+            num_elements=size,
+            pattern="another shape or dtype" if self._has_other_form else found.text,
+            pattern_kind="all" if self._has_other_form else found.kind,
+            quantum_log2=self._quantum.log2,
+            quantum_text=self._quantum.text(self._first.dtype),
+            elements=self._elements.of_shape(tuple(self._first.shape)),
+            **self._measured.fields(),
+        )
 
-    def _measure(self, result: torch.Tensor) -> None:
-        plain = plain_cpu_bytes(result)
+    def _modal_share(self) -> float:
+        trials = self._counts.total()
+        return self._counts.most_common(1)[0][1] / trials if trials else 1.0
+
+    def _measure(self, plain: torch.Tensor) -> None:
         if plain.shape != self._first.shape or plain.dtype != self._first.dtype:
-            self._differs[:] = True  # no element stands where it stood
+            self._has_other_form = True  # no element stands where it stood
             return
-        differs = _differing(self._first, plain)
-        self._differs |= differs
-        component = _COMPONENT.get(plain.dtype, plain.dtype)
-        if differs.any() and component.is_floating_point and component not in _PACKED:
-            self._measure_numbers(*(_numbers(tensor, differs, component) for tensor in (self._first, plain)))
+        for start, first, other in self._first.beside(plain):
+            at = np.flatnonzero(differing(first, other))
+            if at.size:
+                self._measure_piece(first, other, at, start)
 
-    def _measure_numbers(self, a: torch.Tensor, b: torch.Tensor) -> None:
-        x, y = a.double().numpy(), b.double().numpy()  # exact for every float dtype
-        numbers = ~(np.isnan(x) | np.isnan(y))
-        if numbers.any():
-            farthest = int(ulp_distance(a, b)[numbers].max())
-            self._max_ulp = max(farthest, self._max_ulp or 0)
-        finite = np.isfinite(x) & np.isfinite(y)
-        quantum, is_exact = quantum_log2(x[finite], y[finite])
-        self._is_exact &= is_exact
-        known = [q for q in (quantum, self._quantum) if q is not None]
-        self._quantum = min(known, default=None)
-
-
-def ulp_distance(a: torch.Tensor, b: torch.Tensor) -> NDArray[np.uint64]:
-    """Count the steps from one representable number to the next between each two; of a NaN it means nothing.
-
-    Parameters
-    ----------
-    a, b
-        Contiguous float tensors on the CPU of one dtype and shape.
-    """
-    x, y = _ordered(a), _ordered(b)
-    distance: NDArray[np.uint64] = np.maximum(x, y) - np.minimum(x, y)
-    return distance
-
-
-def quantum_log2(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[int | None, bool]:
-    """Find the largest power of two of which every ``b - a`` is an integer multiple.
-
-    Returns
-    -------
-    Its exponent, None when nothing differs; and whether every difference was exact, without which it means
-    nothing (the exact difference of two float64 may need more than 53 bits).
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        difference = b - a
-        # TwoSum (Knuth, The Art of Computer Programming 2, 4.2.2) gives the rounding error, exactly.
-        subtracted = difference - b
-        error = (b - (difference - subtracted)) - (a + subtracted)
-    nonzero = difference[difference != 0.0]
-    if error.any() or not np.isfinite(difference).all():
-        return None, False
-    if not nonzero.size:
-        return None, True
-    mantissa, exponent = np.frexp(nonzero)
-    integer = np.abs(mantissa * 2.0**53).astype(np.int64)
-    lowest_bit = np.frexp((integer & -integer).astype(np.float64))[1] - 1
-    return int((exponent - 53 + lowest_bit).min()), True
-
-
-def _ordered(tensor: torch.Tensor) -> NDArray[np.uint64]:
-    """Map floats to integers in their order, with 0.0 and -0.0 on the same one."""
-    bits = _words(tensor)[:, 0].astype(np.uint64)
-    if tensor.dtype in _NO_SIGN:
-        return bits
-    sign = np.uint64(1 << (8 * tensor.element_size() - 1))
-    magnitude = bits & (sign - np.uint64(1))
-    ordered: NDArray[np.uint64] = np.where(bits & sign, sign - magnitude, sign + magnitude)
-    return ordered
-
-
-def _words(tensor: torch.Tensor) -> NDArray[Any]:
-    """View a contiguous CPU tensor as unsigned integers, one row an element; 16 bytes are two of them."""
-    size = min(tensor.element_size(), 8)
-    raw = tensor.reshape(-1).view(torch.uint8).numpy()
-    return raw.view(f"<u{size}").reshape(tensor.numel(), tensor.element_size() // size)
-
-
-def _differing(a: torch.Tensor, b: torch.Tensor) -> NDArray[np.bool_]:
-    differs: NDArray[np.bool_] = (_words(a) != _words(b)).any(axis=1)
-    return differs
-
-
-def _numbers(tensor: torch.Tensor, chosen: NDArray[np.bool_], component: torch.dtype) -> torch.Tensor:
-    """Give the chosen elements as floats of one dimension, of a complex one both parts."""
-    raw = _words(tensor)[chosen].reshape(-1).view(np.uint8)
-    return torch.from_numpy(raw).view(component)
+    def _measure_piece(
+        self, first: torch.Tensor, other: torch.Tensor, at: NDArray[np.intp], start: int
+    ) -> None:
+        if self._differs is None:
+            self._differs = np.zeros(self._first.shape.numel(), dtype=bool)
+        self._differs[start + at] = True
+        component = float_component(other.dtype)
+        if component is None:
+            self._elements.add(first, other, at, start)
+            return
+        pairs = pairs_of(first, other, at, component)
+        self._measured.add(pairs)
+        self._quantum.add(pairs)
+        self._elements.add(first, other, at, start, pairs)
