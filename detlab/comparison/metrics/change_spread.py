@@ -33,11 +33,11 @@ SPREAD_COLUMNS: Final[dict[str, Any]] = {
 
 ``step``, ``rank`` (null: the number is of no rank), ``name``; of the baseline and of the changed runs the
 number ``num`` of runs with a finite number there, their ``mean``, ``low`` and ``high``, the ``spread``
-between the last two, and ``spread_ulp``, the same in units in the last place; ``difference`` (mean of the
-changed runs less that of the baseline) and ``difference_ulp`` (its size); ``overlap`` (whether the ranges do,
-as far as was printed); ``resolution`` (the coarsest that any of the numbers was printed with; null: all
-exact). Units in the last place are those of a float64 where all numbers of a metric are exact and no
-float32s, else of a float32.
+between the last two (null: of one run), and ``spread_ulp``, the same in units in the last place;
+``difference`` (mean of the changed runs less that of the baseline) and ``difference_ulp`` (its size);
+``overlap`` (whether the ranges do, as far as was printed); ``resolution`` (the coarsest that any of the
+numbers was printed with; null: all exact). Units in the last place are those of a float64 where all numbers
+of a metric are exact and no float32s, else of a float32.
 """
 
 METRIC_COLUMNS: Final[dict[str, Any]] = {
@@ -82,8 +82,8 @@ def spreads(baseline: Sequence[Run], changed: Sequence[Run]) -> pl.DataFrame:
     held = (pl.col("baseline_held") & pl.col("changed_held")).all().over("name")
     narrow = rows.select(printed | held).to_series().to_numpy()
     return rows.with_columns(
-        _ulp(rows, "baseline_low", "baseline_high", narrow).alias("baseline_spread_ulp"),
-        _ulp(rows, "changed_low", "changed_high", narrow).alias("changed_spread_ulp"),
+        _spread_ulp(rows, "baseline", narrow),
+        _spread_ulp(rows, "changed", narrow),
         _ulp(rows, "baseline_mean", "changed_mean", narrow).alias("difference_ulp"),
     ).select(pl.col(name).cast(kind) for name, kind in SPREAD_COLUMNS.items())
 
@@ -99,7 +99,8 @@ def _of_set(runs: Sequence[Run], label: str) -> pl.DataFrame:
     )  # fmt: skip
     # The mean of equal numbers is that number, whatever the rounding of their sum.
     mean = pl.when(pl.col("low") == pl.col("high")).then("low").otherwise("mean")
-    stated = stated.with_columns(mean=mean, spread=pl.col("high") - pl.col("low"))
+    spread = pl.when(pl.col("num") > 1).then(pl.col("high") - pl.col("low"))
+    stated = stated.with_columns(mean=mean, spread=spread)
     return stated.rename({name: f"{label}_{name}" for name in stated.columns if name not in _KEY})
 
 
@@ -113,6 +114,11 @@ def _ulp(rows: pl.DataFrame, low: str, high: str, narrow: np.ndarray[Any, Any]) 
     ends = [rows[name].to_numpy() for name in (low, high)]
     is_mean = np.full(len(rows), low.endswith("mean"))
     return pl.Series(ulp_distance(ends[0], ends[1], narrow, is_mean), dtype=pl.Float64)
+
+
+def _spread_ulp(rows: pl.DataFrame, label: str, narrow: np.ndarray[Any, Any]) -> pl.Series:
+    ulp = _ulp(rows, f"{label}_low", f"{label}_high", narrow)
+    return rows.select(pl.when(pl.col(f"{label}_num") > 1).then(ulp).alias(f"{label}_spread_ulp")).to_series()
 
 
 def by_metric(spread: pl.DataFrame) -> pl.DataFrame:

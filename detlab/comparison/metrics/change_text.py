@@ -64,7 +64,9 @@ def _row(row: dict[str, Any]) -> str:
     return "".join(c if c.isprintable() else "?" for c in told)
 
 
-def _amount(size: float, ulp: float | None) -> str:
+def _amount(size: float | None, ulp: float | None) -> str:
+    if size is None:
+        return "one run"
     return "0" if size == 0 else f"{size:.3g} ({ulp or 0:,.3g} ulp)"
 
 

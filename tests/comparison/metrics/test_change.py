@@ -107,6 +107,16 @@ def test_the_spread_stands_beside_the_difference_and_is_zero_where_runs_repeat()
     assert (summed["baseline_spread"], summed["difference"]) == (0.25, 0.625)
 
 
+def test_one_run_has_no_spread_and_is_not_said_to_repeat_itself():
+    change = compare_change([logged("A1", *OLD)], [logged("B1", *NEW), logged("B2", *NEW)])
+    assert change.metrics["baseline_spread"].to_list() == [None, None]
+    assert change.metrics["changed_spread"].to_list() == [0.0, 0.0]
+    assert change.metrics["difference"][0] == pytest.approx(0.001)
+    row = next(line for line in repr(change).splitlines() if line.startswith(NORM))
+    assert row.split()[2:5] == ["one", "run", "0"]
+    jsonschema.validate(change.to_json(), SCHEMA)
+
+
 def test_numbers_of_64_bits_are_counted_in_their_own_ulp():
     change = compare_change([logged("A", [0.1])], [logged("B", [float(np.nextafter(0.1, 1))])])
     assert change.spread["difference_ulp"].to_list() == [1.0]
