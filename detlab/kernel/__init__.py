@@ -1,6 +1,8 @@
 """One kernel, alone: replay a captured call many times and say what was seen, and how far that reaches."""
 
-from detlab.kernel.report import ReplayClass, ReplayReport
+from detlab.kernel.by_hand import capture, capture_module
+from detlab.kernel.conditions import Condition
+from detlab.kernel.report import ReplayClass, ReplayReport, load_replay
 from detlab.kernel.trials import replay
 
-__all__ = ["ReplayClass", "ReplayReport", "replay"]
+__all__ = ["Condition", "ReplayClass", "ReplayReport", "capture", "capture_module", "load_replay", "replay"]

@@ -1,23 +1,27 @@
-"""What a replay saw, in one screen and as JSON."""
+"""What a replay saw, in one screen, as JSON, as frames, and read back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from detlab.errors import InputError
+from detlab.kernel.alternatives_report import AlternativesReport
 from detlab.kernel.differences import OutputResult
-from detlab.kernel.statistics import ConditionResult, percent
+from detlab.kernel.report_text import replay_text, training_lines
+from detlab.kernel.statistics import ConditionResult
+from detlab.kernel.verdict import ReplayClass
+from detlab.kernel.worker_json import Place, decode, plain_json
 
+if TYPE_CHECKING:
+    import polars as pl
 
-class ReplayClass(StrEnum):
-    """What the trials show; under the conditions of training, its recorded result counts as one more."""
+__all__ = ["ReplayClass", "ReplayReport", "load_replay"]
 
-    RACE = "race"
-    SELECTION = "selection"
-    UNINITIALISED = "uninitialised"
-    NOT_SEEN = "not_seen"
-    INVALID = "invalid"
+SCHEMA: Final = "detlab.replay/1"
+_TRAINING: Final = "training"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,11 +33,12 @@ class ReplayReport:
     op, site
         Which call it was.
     outcome
-        The class of what was seen.
+        The class of what was seen, see `detlab.kernel.verdict`.
     conditions
         One row per condition.
     outputs
-        One row per output, then per mutated argument.
+        One row per output, then per mutated argument: under the condition that decided, or between the
+        conditions where they decided.
     traced_output_seen
         Whether what training saw is among the results; None when the capture does not say what that was.
     other_conditions
@@ -41,6 +46,18 @@ class ReplayReport:
         are the same as far as the capture records them.
     problems
         What the reader must know before believing the rest, one sentence each.
+    why
+        What decided the class, one sentence each; empty where the numbers of one condition say it all.
+    decided_by
+        Names of the conditions that decided.
+    traced_under
+        Names of the conditions that gave what training saw.
+    place
+        Device, driver and versions of the trials; None without a trial.
+    is_place_of_training
+        Whether these are those of training, as far as the capture records them.
+    alternatives
+        What could stand in the call's place, and its price; None when not asked for.
     """
 
     op: str
@@ -51,6 +68,12 @@ class ReplayReport:
     traced_output_seen: bool | None
     other_conditions: str
     problems: tuple[str, ...]
+    why: tuple[str, ...] = ()
+    decided_by: tuple[str, ...] = ()
+    traced_under: tuple[str, ...] = ()
+    place: Place | None = None
+    is_place_of_training: bool | None = None
+    alternatives: AlternativesReport | None = None
 
     @property
     def num_distinct(self) -> int:
@@ -67,74 +90,103 @@ class ReplayReport:
         """0 when nothing was seen, 1 when something was, 2 when the replay proves nothing."""
         return {ReplayClass.NOT_SEEN: 0, ReplayClass.INVALID: 2}.get(self.outcome, 1)
 
-    def to_json(self) -> dict[str, object]:
-        """Give the document that ``detlab/schemas/replay.json`` describes."""
-        training = [f"training: {' '.join(self._training())}"] if self.traced_output_seen is False else []
-        return {
-            "schema": "detlab.replay/1",
+    @property
+    def frame(self) -> pl.DataFrame:
+        """One row per condition.
+
+        Returns
+        -------
+        Columns ``name``, ``trials``, ``distinct``, ``modal_share``, ``upper_bound_95``, ``interval_low``,
+        ``interval_high``, ``status``, ``note``; see `detlab.kernel.statistics.ConditionResult`.
+        """
+        import polars as pl
+
+        rows = [_row(row) for row in self.conditions]
+        kinds = {"name": pl.String, "trials": pl.Int64, "distinct": pl.Int64}
+        kinds |= {"status": pl.String, "note": pl.String}
+        return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in _COLUMNS})
+
+    @property
+    def elements(self) -> pl.DataFrame:
+        """Some of the elements that differ most, those with a NaN first.
+
+        Returns
+        -------
+        Columns ``output``, ``index`` (one number an axis), ``first``, ``other`` (text), ``ulp``.
+        """
+        import polars as pl
+
+        rows = [
+            (out.index, list(each.index), each.first, each.other, each.ulp)
+            for out in self.outputs
+            for each in out.elements
+        ]
+        kinds: Any = {"output": pl.Int64, "index": pl.List(pl.Int64), "first": pl.String, "other": pl.String}
+        return pl.DataFrame(rows, schema={**kinds, "ulp": pl.UInt64}, orient="row")
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the document that ``detlab/schemas/replay.json`` describes; `load_replay` reads it."""
+        training = training_lines(self) if self.traced_output_seen is False else []
+        told = [{"where": _TRAINING, "what": f"training: {' '.join(training)}"}] if training else []
+        body = {
+            "schema": SCHEMA,
             "class": self.outcome.value,
-            "conditions": [asdict(row) for row in self.conditions],
-            "outputs": [asdict(row) for row in self.outputs],
-            "traced_output_seen": self.traced_output_seen,
-            "problems": [{"where": self.site, "what": problem} for problem in [*training, *self.problems]],
+            "problems": told + [{"where": self.site, "what": problem} for problem in self.problems],
         }
+        rest = (f.name for f in fields(self) if f.name not in ("outcome", "problems"))
+        return body | {name: plain_json(getattr(self, name)) for name in rest}
 
     def __repr__(self) -> str:
-        rows = [("verdict", self._verdict())]
-        rows += [("call", [f"{self.op} at {self.site}"])]
-        rows += [(f"output {row.index}", [_output_text(row)]) for row in self.outputs if row.distinct > 1]
-        rows += [("training", self._training())] if self.traced_output_seen is not None else []
-        rows += [("note", [problem]) for problem in self.problems]
-        lines = [(name, text) for name, texts in rows for name, text in _with_name(name, texts)]
-        return "\n".join(f"{name:<9} {text}" for name, text in lines)
-
-    def _verdict(self) -> list[str]:
-        """Give the verdict and its bound, one line each."""
-        if not self.conditions:
-            return [f"{self.outcome}: no trial was made"]
-        texts = [text for row in self.conditions for text in _condition_texts(row)]
-        if self.differs_from_training and self.num_distinct == 1 and self.exit_code == 1:
-            found = "differs from training: equal inputs and conditions gave another result there;"
-            return [found, *texts]
-        return [f"{self.outcome.replace('_', ' ')}: {texts[0]}", *texts[1:]]
-
-    def _training(self) -> list[str]:
-        """Say what the result that training recorded means, one line each."""
-        if self.traced_output_seen:
-            return ["its result is among these"]
-        if self.other_conditions:
-            return [
-                "its result is not among these: other conditions, no evidence either way;",
-                self.other_conditions,
-            ]
-        if self.num_distinct > 1:
-            return ["its result is one more, not among these, under the same conditions"]
-        return [
-            "its result is not among these, under the same conditions as far as the capture says:",
-            "a race too rare for these trials, a choice made once a process, memory that nobody wrote,",
-            "or a condition that no capture records",
-        ]
+        return replay_text(self)
 
 
-def _with_name(name: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Put the name before the first of several lines only."""
-    return [("" if number else name, text) for number, text in enumerate(texts)]
+def load_replay(source: str | Path | dict[str, Any]) -> ReplayReport:
+    """Read a report that ``detlab replay --json`` or `ReplayReport.to_json` gave, perhaps on another machine.
+
+    Parameters
+    ----------
+    source
+        The path of the file, or its content.
+
+    Returns
+    -------
+    A report equal to the one that was written.
+
+    Raises
+    ------
+    InputError
+        It is no such document, or one without trials, which only says why there were none.
+    """
+    content, place = (source, "report") if isinstance(source, dict) else (_read(Path(source)), str(source))
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise InputError(f"{place} is no {SCHEMA}.", "write it with: detlab replay CAPTURE --json")
+    problems = content.get("problems")
+    if not isinstance(problems, list) or not all(isinstance(p, dict) and "what" in p for p in problems):
+        raise InputError(f"{place} has no list of problems.", "write it with: detlab replay CAPTURE --json")
+    if "op" not in content:
+        said = "; ".join(str(problem["what"]) for problem in problems)
+        raise InputError(f"{place} holds no trial: {said}", "replay the capture again, with this detlab")
+    body = {name: value for name, value in content.items() if name not in ("schema", "class", "problems")}
+    body["outcome"] = content.get("class")
+    body["problems"] = [p["what"] for p in problems if p.get("where") != _TRAINING]
+    report: ReplayReport = decode(ReplayReport, body, place)
+    return report
 
 
-def _condition_texts(row: ConditionResult) -> list[str]:
-    trials = f"{row.trials:,} trial{'' if row.trials == 1 else 's'} in this process ({row.name})"
-    if row.upper_bound_95 is None:
-        return [
-            f"{row.distinct:,} distinct results of the same inputs in {trials},",
-            f"the most frequent in {percent(row.modal_share)}",
-        ]
-    return [f"no mismatch in {trials};", f"a rate above {percent(row.upper_bound_95)} is excluded at 95 %"]
+_COLUMNS: Final = (
+    "name", "trials", "distinct", "modal_share", "upper_bound_95", "interval_low", "interval_high",
+    "status", "note",
+)  # fmt: skip
 
 
-def _output_text(row: OutputResult) -> str:
-    parts = [f"{row.distinct:,} distinct, {row.elements_different:,} elements differ"]
-    if row.max_ulp is not None:
-        parts.append(f"by up to {row.max_ulp:,} ULP")
-    if row.quantum_log2 is not None:
-        parts.append(f"always by a multiple of 2^{row.quantum_log2}")
-    return ", ".join(parts)
+def _row(row: ConditionResult) -> dict[str, object]:
+    low, high = row.interval_95 or (None, None)
+    found = {name: getattr(row, name, None) for name in _COLUMNS}
+    return found | {"interval_low": low, "interval_high": high}
+
+
+def _read(path: Path) -> object:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read: {error}", "give the file that --json wrote") from error

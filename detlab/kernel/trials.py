@@ -1,34 +1,41 @@
-"""Make a captured call again and again from the same bits, and report what it gave."""
+"""Make a captured call many times under one condition or several, and report what it gave."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Final
-
-import torch
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any
 
 from detlab.captures import Capture
-from detlab.errors import InputError
-from detlab.kernel.conditions import Change, Condition, changes_since_training, condition_for
-from detlab.kernel.differences import OutputResult, OutputWatch
-from detlab.kernel.ops import find_op, gives_fresh_memory
-from detlab.kernel.power import adds_up, what_hides_a_race
-from detlab.kernel.report import ReplayClass, ReplayReport
-from detlab.kernel.restore import RestoredCall
-from detlab.kernel.statistics import summarize
+from detlab.errors import CaptureError, InputError
+from detlab.kernel.conditions import Condition, conditions_of
+from detlab.kernel.isolated import run_isolated
+from detlab.kernel.ops import find_op
+from detlab.kernel.report import ReplayReport
+from detlab.kernel.report_build import build_report
+from detlab.kernel.trials_elsewhere import run_elsewhere
+from detlab.kernel.trials_in_process import make_trials
+from detlab.kernel.worker_json import Made, Request
 
 
-def replay(
+def replay(  # noqa: PLR0913 - each is a condition of the trials
     capture: Capture,
     *,
     trials: int = 60,
+    conditions: str | Condition | Sequence[str | Condition] | Mapping[Any, int] | None = None,
     threads: int | None = None,
     deterministic: bool | None = None,
     device: str | None = None,
+    isolate: bool = False,
+    time_limit_s: float | None = None,
+    executor: Executor | None = None,
+    call: Callable[..., Any] | None = None,
+    against: Any = (),
     allow: Collection[str] = (),
     progress: Callable[[int, int], object] | None = None,
 ) -> ReplayReport:
-    """Make a captured call many times under one condition and count the different results.
+    """Make a captured call many times under each condition and count the different results.
 
     Every trial starts from the captured bytes of every argument and the captured state of every generator.
     All outputs and all mutated arguments are hashed. Under the conditions of training, the result that was
@@ -38,119 +45,147 @@ def replay(
     Parameters
     ----------
     trials
-        How often the call is made, 1 or more.
-    threads, deterministic
-        Number of CPU threads, and ``torch.use_deterministic_algorithms``; None: as in training. Both are put
-        back afterwards, also after an error.
-    device
-        Where to run, when it cannot or shall not be the device of the capture.
+        How often the call is made under each condition, 1 or more. With 20 or more under each, a choice of
+        kernel can be told from a race.
+    conditions
+        None: one, as in training. Names such as ``"baseline"``, ``"fresh process"``, ``"1 thread"``,
+        ``"competing load"``, ``"cold caches"``, ``"poisoned"``, ``"allocation offsets"``, ``"deterministic
+        algorithms with memory fill"``, ``"library selection"``, ``"device cuda:1"``; `Condition` objects;
+        ``"standard"``, a sensible list for the device; or a mapping from these to their own number of trials.
+        "fresh process" makes four trials in each new process.
+    threads, deterministic, device
+        Number of CPU threads, ``torch.use_deterministic_algorithms``, and where to run, for every condition
+        that does not say so itself; None: as in training. All are put back afterwards, also after an error.
+    isolate
+        Make the trials of every condition in a process of its own, so that a crash or a hang is a row of the
+        report. Conditions that set the environment and "fresh process" are isolated always.
+    time_limit_s
+        Seconds for one condition with the start of its processes; given, every condition is isolated. None:
+        600 for those that are.
+    executor
+        Where to run the conditions, one after the other: any `concurrent.futures.Executor`, such as that of a
+        Dask cluster, whose workers see the capture's folder under the same path and have detlab. JSON goes
+        there and comes back.
+    call
+        The captured function, where the capture is one of a Python function.
+    against
+        Alternatives that could stand in its place, see `detlab.kernel.alternatives.compare_alternatives`;
+        determinism, closeness and time of each are in the report's ``alternatives``.
     allow
         Namespaces of ops, beside torch's own, that may run.
     progress
-        Called after every trial with the number of trials made and asked for.
+        Called after every trial with the number of trials made and asked for, over all conditions.
 
     Raises
     ------
     CaptureError
         The call must not, or cannot, be made here; or its inputs do not hash to the captured digests.
     InputError
-        Fewer than one trial or thread.
+        Fewer than one trial or thread, or a condition that is none.
     """
     if trials < 1:
         raise InputError(f"{trials} trials show nothing.", "say trials=1 or more")
-    func = find_op(capture, allow)
-    condition = condition_for(capture, threads=threads, deterministic=deterministic, device=device)
-    with condition.applied():
-        call = RestoredCall(capture, func, condition.device)
-        made = _Trials(call)
-        try:
-            while len(made.results) < trials:
-                made.make_one()
-                if progress is not None:
-                    progress(len(made.results), trials)
-        except KeyboardInterrupt:
-            made.problems.append(f"stopped by the user after {len(made.results)} of {trials} trials")
-        return _report(capture, condition, call, made)
-
-
-class _Trials:
-    """The trials so far: the digests of every result, and each output measured against its first."""
-
-    def __init__(self, call: RestoredCall) -> None:
-        self.results: list[tuple[int, ...]] = []
-        self.problems: list[str] = []
-        self._call = call
-        self._watches: list[OutputWatch] = []
-
-    def make_one(self) -> None:
-        """Make one trial; a result that was seen before is only counted."""
-        outputs = self._run()
-        if not self._watches:
-            if names := self._call.adopt_silent_writes():
-                self.problems.append(
-                    f"the call changes {', '.join(names)} though its schema says that it only reads"
-                )
-                outputs = self._run()
-            self._watches = [OutputWatch(output) for output in outputs]
-        self.results.append(tuple(w.add(output) for w, output in zip(self._watches, outputs, strict=True)))
-
-    def outputs(self) -> tuple[OutputResult, ...]:
-        """Sum up each output."""
-        return tuple(watch.result(index) for index, watch in enumerate(self._watches))
-
-    def _run(self) -> list[torch.Tensor]:
-        self._call.reset()
-        return self._call.run()
-
-
-def _report(capture: Capture, condition: Condition, call: RestoredCall, made: _Trials) -> ReplayReport:
-    changes = changes_since_training(capture, condition)
-    problems = [change.note for change in changes if change.note] + made.problems
-    if changed := call.adopt_silent_writes():
-        problems.append(f"a trial changed {', '.join(changed)}, so that the next one began from other bits")
-    num_traced = len(capture.output_digests)
-    seen = {result[:num_traced] for result in made.results}
-    is_seen = capture.output_digests in seen if num_traced and seen else None
-    disagrees = is_seen is False and not changes
-    outcome = ReplayClass.INVALID if changed else _classify(capture, made.results, disagrees)
-    if outcome is ReplayClass.NOT_SEEN:
-        call.reset()  # look at the inputs, not at what the last trial left
-        problems += what_hides_a_race(capture, call, len(made.results))
-    return ReplayReport(
-        op=capture.op,
-        site=capture.site,
-        outcome=outcome,
-        conditions=(summarize(condition.name, made.results),) if made.results else (),
-        outputs=made.outputs(),
-        traced_output_seen=is_seen,
-        other_conditions=_conditions_text(capture, changes),
-        problems=tuple(problems),
+    func = call or find_op(capture, allow)
+    base = Condition(name="", trials=trials, threads=threads, deterministic=deterministic, device=device)
+    asked = [base] if conditions is None else conditions_of(conditions, device or capture.device)
+    asked = [condition.on(base) for condition in asked]
+    runner = _Runner(
+        capture=capture,
+        func=func,
+        function=_importable(call),
+        allow=tuple(sorted(allow)),
+        isolate=isolate or time_limit_s is not None,
+        time_limit_s=time_limit_s,
+        executor=executor,
+        is_alone=len(asked) == 1,
+        progress=_Progress(progress, sum(condition.trials or 1 for condition in asked)),
     )
+    report = build_report(capture, asked, runner.all(asked))
+    if against:
+        from detlab.kernel.alternatives import compare_alternatives
+
+        limits: Any = {"threads": threads, "deterministic": deterministic, "device": device}
+        found = compare_alternatives(capture, against, trials=trials, call=call, allow=allow, **limits)
+        report = replace(report, alternatives=found)
+    return report
 
 
-_MAX_NAMES: Final = 3
+@dataclass(slots=True)
+class _Progress:
+    """Counts the trials of all conditions for the user's callback."""
+
+    callback: Callable[[int, int], object] | None
+    asked: int
+    made: int = 0
+
+    def one(self, _: object = None) -> None:
+        """Count one trial more."""
+        self.made += 1
+        if self.callback is not None:
+            self.callback(self.made, self.asked)
 
 
-def _conditions_text(capture: Capture, changes: Sequence[Change]) -> str:
-    """Say under which other conditions training recorded its result; empty when they were the same."""
-    chosen = [change for change in changes if change.there]
-    names = [change.name for change in changes if not change.there]
-    parts = []
-    if chosen:
-        there = " and ".join(change.there for change in chosen)
-        here = " and ".join(change.here for change in chosen)
-        reorders = chosen[0].name == "threads" and adds_up(capture)
-        parts.append(f"{there}, replayed with {here}{': another summation order' if reorders else ''}")
-    if names:
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        parts.append(f"another {', '.join(names[:_MAX_NAMES])}{more}")
-    return f"recorded with {'; '.join(parts)}" if parts else ""
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Makes the trials of conditions: in this process, in others, or through an executor."""
+
+    capture: Capture
+    func: Callable[..., Any]
+    function: str | None
+    allow: tuple[str, ...]
+    isolate: bool
+    time_limit_s: float | None
+    executor: Executor | None
+    is_alone: bool
+    progress: _Progress
+
+    def all(self, conditions: Sequence[Condition]) -> list[Made]:
+        """Make the trials of every condition until the user stops it; one that cannot be had is a row."""
+        found: list[Made] = []
+        errors: list[CaptureError] = []
+        for condition in conditions:
+            try:
+                found.append(self._one(condition))
+            except CaptureError as error:
+                errors.append(error)
+                note = str(error).partition("\n")[0]
+                found.append(Made(condition.name, status="refused", note=note))
+            except KeyboardInterrupt:
+                found.append(Made(condition.name, problems=["stopped by the user before the first trial"]))
+            if _is_stopped(found[-1]):
+                break
+        if len(errors) == len(conditions):
+            raise errors[0]
+        return found
+
+    def _one(self, condition: Condition) -> Made:
+        trials = condition.trials or 1
+        if self.executor is None and not (self.isolate or condition.needs_process):
+            keeps_first = not self.is_alone
+            return make_trials(
+                self.capture, self.func, condition, trials, self.progress.one, keeps_first=keeps_first
+            )
+        if not self.capture.is_op and self.function is None:
+            note = "the function given as call= has no module from which another process could import it"
+            return Made(condition.name, status="refused", note=note)
+        request = Request(self.capture.path.absolute(), condition, trials, self.allow)
+        if self.executor is None:
+            return run_isolated(
+                request,
+                time_limit_s=self.time_limit_s,
+                function=self.function,
+                on_result=self.progress.one,
+            )
+        return run_elsewhere(self.executor, request, self.isolate, self.time_limit_s, self.function)
 
 
-def _classify(capture: Capture, results: list[tuple[int, ...]], disagrees: bool) -> ReplayClass:
-    """Name what was seen; a result that training recorded under the same conditions is one more of them."""
-    if not results:
-        return ReplayClass.INVALID
-    if len(set(results)) == 1 and not disagrees:
-        return ReplayClass.NOT_SEEN
-    return ReplayClass.UNINITIALISED if gives_fresh_memory(capture.op) else ReplayClass.RACE
+def _is_stopped(made: Made) -> bool:
+    return any(problem.startswith("stopped by the user") for problem in made.problems)
+
+
+def _importable(call: Callable[..., Any] | None) -> str | None:
+    """Name a function that the user gave, if another process can import it."""
+    module, name = getattr(call, "__module__", None), getattr(call, "__qualname__", "")
+    if call is None or not module or module == "__main__" or not name or "<" in name:
+        return None
+    return f"{module}:{name}"

@@ -1,0 +1,192 @@
+"""A condition in a process of its own: a crash, a hang or an error is a row of the report, never the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from detlab.errors import InputError
+from detlab.kernel.worker_firsts import load_firsts
+from detlab.kernel.worker_json import Made, Request, Result, made_from_json
+
+DEFAULT_LIMIT_S: Final = 600.0
+"""How long the processes of one condition may take together when the user does not say."""
+
+_POLL_S: Final = 0.02
+_PACKAGE_FOLDER: Final = str(Path(__file__).parents[2])
+
+
+def run_isolated(
+    request: Request,
+    *,
+    time_limit_s: float | None = None,
+    function: str | None = None,
+    on_result: Callable[[], object] | None = None,
+) -> Made:
+    """Make the trials of a condition in new processes, one after the other.
+
+    Parameters
+    ----------
+    time_limit_s
+        Seconds for all processes of the condition together, with their start; None: `DEFAULT_LIMIT_S`.
+    function
+        ``module:name`` of the Python callable to be called, by the user's word; None for an op.
+    on_result
+        Called for every trial that was made.
+
+    Returns
+    -------
+    All that was made. ``status`` is ``crashed`` with the last line of stderr or the signal, or ``timed out``;
+    the trials before count.
+    """
+    deadline = time.monotonic() + (DEFAULT_LIMIT_S if time_limit_s is None else time_limit_s)
+    each = request.condition.trials_per_process or request.trials
+    found: Made | None = None
+    left = request.trials
+    while left > 0 and (found is None or found.status == "done"):
+        part = replace(request, trials=min(each, left))
+        made = _one_process(part, deadline, function, on_result)
+        found = made if found is None else _joined(found, made)
+        left -= max(len(made.results), 1)
+        if any(problem.startswith("stopped by the user") for problem in made.problems):
+            break
+    assert found is not None
+    return found
+
+
+def _one_process(
+    request: Request, deadline: float, function: str | None, on_result: Callable[[], object] | None
+) -> Made:
+    with tempfile.TemporaryDirectory(prefix="detlab-") as name:
+        folder = Path(name)
+        asked, errors = folder / "request.json", folder / "stderr"
+        asked.write_text(json.dumps(request.to_json()), "utf-8")
+        command = [sys.executable, "-m", "detlab.kernel.worker", str(asked), str(folder)]
+        command += ["--call", function] if function else []
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(  # noqa: S603 - this interpreter, a module of our own
+                command,
+                env=_environment(request),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,  # so that it can be ended with all its children
+            )
+            stopped = _wait(process, deadline, folder / "trials.jsonl", on_result)
+        return _outcome(folder, request, process.returncode, stopped, errors)
+
+
+def _wait(
+    process: subprocess.Popen[bytes], deadline: float, trials: Path, on_result: Callable[[], object] | None
+) -> str:
+    """Wait for the end; give why it was ended before it: ``user``, ``limit``, or nothing."""
+    seen = 0
+    try:
+        while process.poll() is None:
+            if time.monotonic() > deadline:
+                return "limit"
+            time.sleep(_POLL_S)
+            if on_result is not None:
+                seen = _report_new(trials, seen, on_result)
+        if on_result is not None:
+            _report_new(trials, seen, on_result)
+        return ""
+    except KeyboardInterrupt:
+        return "user"
+    finally:
+        _end(process)
+
+
+def _report_new(trials: Path, seen: int, on_result: Callable[[], object]) -> int:
+    made = len(_lines(trials))
+    for _ in range(made - seen):
+        on_result()
+    return made
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process and all that it started; one that has ended already is left alone."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _outcome(folder: Path, request: Request, code: int, stopped: str, errors: Path) -> Made:
+    """Read what a process left: its result, or the trials that it made before it ended."""
+    result = folder / "result.json"
+    if not stopped and code == 0 and result.is_file():
+        found = made_from_json(json.loads(result.read_text("utf-8")))
+        found.firsts = load_firsts(folder)
+        return found
+    made = Made(name=request.condition.name)
+    if results := [_result(line) for line in _lines(folder / "trials.jsonl")]:
+        made.groups = [results]
+    if stopped == "user":
+        made.problems = [f"stopped by the user after {len(made.results)} of {request.trials} trials"]
+    elif stopped:
+        made.status, made.note = "timed out", f"ended at its time limit after {len(made.results)} trials"
+    else:
+        made.status = "refused" if code == 2 and not made.results else "crashed"
+        made.note = _why(code, errors)
+    return made
+
+
+def _why(code: int, errors: Path) -> str:
+    lines = [line.strip() for line in errors.read_text("utf-8", "replace").splitlines() if line.strip()]
+    last = lines[-1][:300] if lines else ""
+    if code >= 0:
+        return last or f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"ended by {name}" + (f": {last}" if last else "")
+
+
+def _joined(a: Made, b: Made) -> Made:
+    """Put the trials of two processes of one condition together."""
+    telling = max(a, b, key=lambda made: (max((o.distinct for o in made.outputs), default=0), made is a))
+    counted = [made for made in (a, b) if made.outputs]
+    return replace(
+        telling,
+        groups=a.groups + b.groups,
+        problems=list(dict.fromkeys(a.problems + b.problems)),
+        is_moved=a.is_moved or b.is_moved,
+        hides=a.hides,
+        least_nan=min((made.least_nan for made in counted), default=0),
+        most_nan=max((made.most_nan for made in counted), default=0),
+        status=b.status,
+        note=b.note,
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    """Give the whole lines of a file that another process may be writing."""
+    try:
+        return path.read_text("utf-8").split("\n")[:-1]
+    except FileNotFoundError:
+        return []
+
+
+def _result(line: str) -> Result:
+    try:
+        return tuple(int(text, 16) for text in json.loads(line))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"a worker wrote {line[:60]!r} for a result.", "") from error
+
+
+def _environment(request: Request) -> dict[str, str]:
+    """Give this process's environment with what the condition sets, and this detlab where it is."""
+    paths = [_PACKAGE_FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | dict(request.condition.env) | {"PYTHONPATH": os.pathsep.join(paths)}

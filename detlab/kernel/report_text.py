@@ -1,0 +1,139 @@
+"""A replay on one screen: the verdict first, then one line a condition, then what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from detlab.kernel.differences import OutputResult
+from detlab.kernel.statistics import ConditionResult, percent
+from detlab.kernel.verdict import ReplayClass
+
+if TYPE_CHECKING:
+    from detlab.kernel.report import ReplayReport
+
+_MAX_OUTPUTS: Final = 6
+_MAX_NOTES: Final = 6
+
+
+def replay_text(report: ReplayReport) -> str:
+    """Write the report on one screen."""
+    rows = [("verdict", _verdict(report)), ("call", [f"{report.op} at {report.site}"])]
+    if len(report.conditions) > 1 or any(row.status != "done" for row in report.conditions):
+        rows.append(("trials", _table(report.conditions)))
+    rows += _outputs(report.outputs)
+    rows += [("training", training_lines(report))] if report.traced_output_seen is not None else []
+    rows += [("place", [_place_text(report)])] if report.place else []
+    rows += [("note", [problem]) for problem in report.problems[:_MAX_NOTES]]
+    if (more := len(report.problems) - _MAX_NOTES) > 0:
+        rows.append(("note", [f"… and {more} more: see problems"]))
+    lines = [(name, text) for name, texts in rows for name, text in _with_name(name, texts)]
+    text = "\n".join(f"{name:<9} {text}" for name, text in lines)
+    return text if report.alternatives is None else f"{text}\n\n{report.alternatives!r}"
+
+
+def training_lines(report: ReplayReport) -> list[str]:
+    """Say what the result that training recorded means, one line each."""
+    if report.traced_output_seen:
+        under = report.traced_under if len(report.conditions) > 1 else ()
+        return [f"its result is among these{': under ' + ', '.join(under) if under else ''}"]
+    if report.other_conditions:
+        return [
+            "its result is not among these: other conditions, no evidence either way;",
+            report.other_conditions,
+        ]
+    if report.num_distinct > 1:
+        return ["its result is one more, not among these, under the same conditions"]
+    return [
+        "its result is not among these, under the same conditions as far as the capture says:",
+        "a race too rare for these trials, a choice made once a process, memory that nobody wrote,",
+        "or a condition that no capture records",
+    ]
+
+
+def _verdict(report: ReplayReport) -> list[str]:
+    """Give the verdict and its bound, one line each."""
+    rows, name = [row for row in report.conditions if row.trials], report.outcome.replace("_", " ")
+    if not rows:
+        return [f"{name}: no trial was made"]
+    if len(rows) > 1:
+        texts = [*(report.why or ()), *_bounds(report, rows)]
+    else:
+        texts = [*_condition_texts(rows[0]), *report.why]
+    if report.differs_from_training and report.num_distinct == 1 and report.exit_code == 1 and not report.why:
+        found = "differs from training: equal inputs and conditions gave another result there;"
+        return [found, *texts]
+    return [f"{name}: {texts[0]}", *texts[1:]]
+
+
+def _bounds(report: ReplayReport, rows: Sequence[ConditionResult]) -> list[str]:
+    """Say how far trials under several conditions reach where nothing varied within any of them."""
+    bounds = [row.upper_bound_95 for row in rows if row.upper_bound_95 is not None]
+    if report.outcome is not ReplayClass.NOT_SEEN or len(bounds) < len(rows):
+        return []
+    total = sum(row.trials for row in rows)
+    seen = f"no mismatch within any of {len(rows)} conditions, {total:,} trials in all;"
+    return [seen, f"a rate above {percent(max(bounds))} is excluded at 95 % in each, see its line"]
+
+
+def _condition_texts(row: ConditionResult) -> list[str]:
+    trials = f"{row.trials:,} trial{'' if row.trials == 1 else 's'} in this process ({row.name})"
+    if row.upper_bound_95 is None:
+        return [
+            f"{row.distinct:,} distinct results of the same inputs in {trials},",
+            f"the most frequent in {percent(row.modal_share)}",
+        ]
+    return [f"no mismatch in {trials};", f"a rate above {percent(row.upper_bound_95)} is excluded at 95 %"]
+
+
+def _table(rows: Sequence[ConditionResult]) -> list[str]:
+    """Give one line a condition: name, trials, distinct results, modal share, bound or interval, status."""
+    width = min(max(len(row.name) for row in rows), 44)
+    return [f"{row.name:<{width}} {_line(row)}" for row in rows]
+
+
+def _line(row: ConditionResult) -> str:
+    ended = "" if row.status == "done" else f"  {row.status}"
+    note = f": {row.note}" if row.note else ""
+    if not row.trials:
+        return f"{0:>6} trials{ended}{note}"
+    found = f"{row.trials:>6,} trials {row.distinct:>5,} distinct {percent(row.modal_share):>9} modal"
+    if row.upper_bound_95 is not None:
+        return f"{found}  others < {percent(row.upper_bound_95)}{ended}{note}"
+    low, high = row.interval_95 or (0.0, 1.0)
+    return f"{found}  others {percent(low)} to {percent(high)}{ended}{note}"
+
+
+def _outputs(outputs: Sequence[OutputResult]) -> list[tuple[str, list[str]]]:
+    differing = [row for row in outputs if row.distinct > 1]
+    rows = [(f"output {row.index}", [_output_text(row)]) for row in differing[:_MAX_OUTPUTS]]
+    if (more := len(differing) - _MAX_OUTPUTS) > 0:
+        rows.append(("outputs", [f"… and {more} more that differ"]))
+    same = len(outputs) - len(differing)
+    if differing and same:
+        rows.append(("outputs", [f"{same} of {len(outputs)} gave one result"]))
+    return rows
+
+
+def _output_text(row: OutputResult) -> str:
+    parts = [f"{row.distinct:,} distinct, {row.elements_different:,} elements differ"]
+    if row.max_ulp is not None:
+        parts.append(f"by up to {row.max_ulp:,} ULP")
+    if row.quantum_log2 is not None:
+        parts.append(f"always by a multiple of 2^{row.quantum_log2}")
+    return ", ".join(parts)
+
+
+def _place_text(report: ReplayReport) -> str:
+    place = report.place
+    assert place is not None
+    driver = f", driver {place.driver}" if place.driver else ""
+    versions = ", ".join(f"{name} {version}" for name, version in place.versions.items())
+    other = {True: "", None: "", False: "; not that of training"}[report.is_place_of_training]
+    return f"{place.device}: {place.name}{driver}, {versions}{other}"
+
+
+def _with_name(name: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Put the name before the first of several lines only."""
+    for number, text in enumerate(texts):
+        yield "" if number else name, text

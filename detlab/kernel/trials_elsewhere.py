@@ -1,0 +1,43 @@
+"""Make the trials of a condition through an executor: on a worker that has the device."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import CancelledError, Executor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Final
+
+from detlab.errors import InputError
+from detlab.kernel.isolated import DEFAULT_LIMIT_S
+from detlab.kernel.worker import run_request
+from detlab.kernel.worker_json import Made, Request, made_from_json
+
+_GRACE_S: Final = 60.0
+"""How much longer than its time limit an executor may take to begin and to answer."""
+
+
+def run_elsewhere(
+    executor: Executor, request: Request, isolate: bool, time_limit_s: float | None, function: str | None
+) -> Made:
+    """Submit one condition and wait for it; a lost worker or no answer is a row of the report.
+
+    With `isolate` the worker starts a process of its own, so that a crash or a hang of the call does not end
+    the worker. Without it only the wait for the answer has a limit.
+    """
+    future = executor.submit(run_request, json.dumps(request.to_json()), isolate, time_limit_s, function)
+    limit = (DEFAULT_LIMIT_S if time_limit_s is None else time_limit_s) + _GRACE_S
+    name = request.condition.name
+    try:
+        return made_from_json(json.loads(future.result(timeout=limit)))
+    except TimeoutError:
+        future.cancel()
+        return Made(name, status="timed out", note=f"the executor gave no answer within {limit:,.0f} s")
+    except KeyboardInterrupt:
+        future.cancel()
+        return Made(name, problems=["stopped by the user before the executor answered"])
+    except InputError as error:
+        return Made(name, status="refused", note=error.finding)
+    except (BrokenProcessPool, CancelledError, Exception) as error:
+        return Made(
+            name, status="crashed", note=f"the worker was lost: {type(error).__name__}: {error}"[:300]
+        )
