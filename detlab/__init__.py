@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         triage,
     )
     from detlab.errors import DetlabError
-    from detlab.kernel import ReplayReport, replay
+    from detlab.kernel import ReplayReport, capture, capture_module, replay
     from detlab.readers import load_run
     from detlab.record import Recorder
     from detlab.run import Run
@@ -58,6 +58,8 @@ __all__ = [
     "associate",
     "attribute_failure",
     "attribute_failures",
+    "capture",
+    "capture_module",
     "check_recompute",
     "check_replicas",
     "compare",
@@ -91,6 +93,8 @@ _HOME: Final = {
     "associate": "comparison",
     "attribute_failure": "comparison",
     "attribute_failures": "comparison",
+    "capture": "kernel",
+    "capture_module": "kernel",
     "check_recompute": "comparison",
     "check_replicas": "comparison",
     "compare": "comparison",

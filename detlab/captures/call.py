@@ -219,10 +219,12 @@ def _as_of_today(content: object, place: str) -> object:
     """Give the content in the newest format; older ones lack what they could not hold."""
     found = content.get("schema") if isinstance(content, dict) else type(content).__name__
     if isinstance(content, dict) and found == FIRST_FORMAT:
-        storages = content.get("storages")
+        storages, state = content.get("storages"), content.get("state")
         if isinstance(storages, list):
             storages = [_whole_storage(row) for row in storages]
-        return {"num_positional": 0, "mutates": []} | content | {"storages": storages}
+        if isinstance(state, dict):
+            state = {"autocast": ""} | state
+        return {"num_positional": 0, "mutates": []} | content | {"storages": storages, "state": state}
     if found != FORMAT:
         raise CaptureError(
             f"{place} is {found!r}; this detlab reads {FORMAT!r}.",
@@ -253,7 +255,7 @@ def _check_texts(capture: Capture, place: str) -> None:
     """Check what is shown to people, which must not steer their terminal."""
     printable(capture.site, f"{place}: site")
     printable(capture.schema, f"{place}: op_schema")
-    for name in ("float32_matmul_precision", "cpu_capability", "device_name"):
+    for name in ("float32_matmul_precision", "autocast", "cpu_capability", "device_name"):
         printable(capture.state[name], f"{place}: state.{name}")
     for name in ("versions", "env"):
         texts(capture.state[name], f"{place}: state.{name}")

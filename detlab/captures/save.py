@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from detlab.captures.blobs import blob_path
 from detlab.captures.call import CAPTURE_JSON, Capture, main_device
 from detlab.captures.saver import Saver
-from detlab.captures.state import torch_state
+from detlab.captures.state import call_state
 from detlab.captures.values import leaves
 from detlab.digest import tensor_digest
 from detlab.errors import CaptureError
@@ -176,7 +176,7 @@ def save_call(
             in_digest=in_digest,
             input_digests=tensor_digests([value for _, value in call.given]),
             output_digests=(),
-            state=torch_state(device),
+            state=call_state(device),
             path=folder,
         )
     return PendingCapture(capture)

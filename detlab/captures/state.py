@@ -20,12 +20,14 @@ STATE_FIELDS: Final[dict[str, type]] = {
     "cudnn_benchmark": bool,
     "cudnn_deterministic": bool,
     "grad_mode": bool,
+    "autocast": str,
     "cpu_capability": str,
     "device_name": str,
     "versions": dict,
     "env": dict,
 }
-"""The fields of a state and their types; versions and env map names to text."""
+"""The fields of a capture's state and their types; versions and env map names to text, and autocast is the
+dtype that autocast turns operations to, empty when it is off."""
 
 _PACKAGES: Final = ("torch", "megatron-core", "transformer-engine", "triton")
 
@@ -40,7 +42,7 @@ def torch_state(device: str = "cpu") -> dict[str, Any]:
 
     Returns
     -------
-    The fields of `STATE_FIELDS`; packages that are not installed are left out of ``versions``.
+    The fields of `STATE_FIELDS` but autocast; packages that are not installed are left out of ``versions``.
     """
     import torch
 
@@ -63,6 +65,16 @@ def torch_state(device: str = "cpu") -> dict[str, Any]:
             name: _one_line(os.environ[name]) for name in sorted(os.environ) if name.startswith(ENV_PREFIXES)
         },
     }
+
+
+def call_state(device: str = "cpu") -> dict[str, Any]:
+    """Read all fields of `STATE_FIELDS`: `torch_state`, and what only calls above autograd depend on."""
+    import torch
+
+    kind = device.partition(":")[0]
+    is_on = torch.is_autocast_enabled(kind)
+    dtype = str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if is_on else ""
+    return torch_state(device) | {"autocast": dtype}
 
 
 def _versions() -> dict[str, str]:

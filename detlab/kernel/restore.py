@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from detlab.captures.values import GeneratorSpec, StorageSpec, TensorSpec, Torch
 from detlab.digest import tensor_digest
 from detlab.errors import CaptureError
 from detlab.kernel.memory import machine_memory, read_storage
+from detlab.kernel.modules import ARGUMENTS, ModuleCall
 from detlab.kernel.ops import written_arguments
 
 
@@ -40,15 +42,13 @@ class RestoredCall:
 
     def __init__(self, capture: Capture, func: Callable[..., Any], device: str) -> None:
         self._capture = capture
-        self._func = func
+        self._func: Callable[..., Any] = _of_module(capture, func) or func
         self._device = device
         self._written = written_arguments(capture)
         self._pristine: dict[int, torch.UntypedStorage] = {}
         try:
-            resized = self._indices(self._written)
-            self._storages = [
-                self._storage(spec, resizable=index in resized) for index, spec in enumerate(capture.storages)
-            ]
+            self._resizable = {id(capture.storages[index]) for index in self._indices(self._written)}
+            self._storages = [self._storage(spec) for spec in capture.storages]
             self._keep_pristine()
             self.reset()
             found = tensor_digests(self.tensors)
@@ -90,7 +90,7 @@ class RestoredCall:
         names = list(self._arguments)
         first = self._capture.num_positional
         try:
-            with torch.set_grad_enabled(grad):
+            with torch.set_grad_enabled(grad), self._autocast():
                 returned = self._func(
                     *values[:first], **dict(zip(names[first:], values[first:], strict=True))
                 )
@@ -103,6 +103,13 @@ class RestoredCall:
         found += [tensor for name, _, tensor in self._given if name in self._written]
         each = {id(tensor): tensor for tensor in found}.values()  # before detach makes new objects
         return [tensor.detach() if tensor.requires_grad else tensor for tensor in each]
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        """Give autocast as the Python function was captured with; an op runs below it."""
+        name, device = self._capture.state["autocast"], torch.device(self._device).type
+        if self._capture.is_op or not name:
+            return torch.autocast(device, enabled=False)
+        return torch.autocast(device, dtype=_torch_object("dtype", name))
 
     def adopt_silent_writes(self) -> list[str]:
         """Look for arguments that the last run changed though the schema says that it only reads them.
@@ -155,10 +162,10 @@ class RestoredCall:
                 if isinstance(spec, TensorSpec) and isinstance(tensor, torch.Tensor):
                     yield name, spec, tensor
 
-    def _storage(self, spec: StorageSpec, *, resizable: bool = True) -> torch.UntypedStorage:
-        """Read the bytes of a storage; what may be resized lies where torch puts it."""
+    def _storage(self, spec: StorageSpec) -> torch.UntypedStorage:
+        """Read the bytes of a storage; what the call may resize lies where torch puts it."""
         device = self._place(spec.device)
-        alignment = None if resizable or device != "cpu" else spec.alignment
+        alignment = spec.alignment if device == "cpu" and id(spec) not in self._resizable else None
         storage = read_storage(self._capture.path, spec, alignment)
         if device == "cpu":
             return storage
@@ -221,6 +228,14 @@ class RestoredCall:
                 f"it draws from a generator on {spec.device}, whose state cannot move to {device}"
             )
         return device
+
+
+def _of_module(capture: Capture, func: object) -> ModuleCall | None:
+    """Give the call of a module where forward and backward of one were captured and a module is given."""
+    names = tuple(name for name, _ in capture.arguments)
+    if not isinstance(func, torch.nn.Module) or capture.is_op or names != ARGUMENTS:
+        return None
+    return ModuleCall(func)
 
 
 def _torch_object(kind: str, name: str) -> Any:
