@@ -1,17 +1,106 @@
-"""Choose which calls are saved whole, by op or by site."""
+"""Choose which calls are saved whole: by op, by site, or those where a comparison found its first origins."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import torch
 from torch._ops import OpOverload
 
 from detlab.captures import PendingCapture, save_capture
-from detlab.errors import CaptureError
+from detlab.errors import CaptureError, RecordingError
 from detlab.record.events import Call, EventLog
+from detlab.schema import Site
+
+_CHOOSE_HINT: Final = "name ops with their overload, sites in their text form, or give a comparison"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What calls to save: the name of an op or a site in its text form, on one rank or on all (None)."""
+
+    text: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureChoices:
+    """What the user asked to be saved whole.
+
+    Attributes
+    ----------
+    limit
+        How many calls each selector saves on a rank.
+    max_bytes, compact
+        See `detlab.captures.save.save_call`.
+    """
+
+    selectors: tuple[Selector, ...] = ()
+    limit: int = 1
+    max_bytes: int | None = None
+    compact: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the selectors, each once."""
+        return list(dict.fromkeys(selector.text for selector in self.selectors))
+
+
+def read_selectors(given: object) -> tuple[Selector, ...]:
+    """Read the ``capture`` argument of a recorder.
+
+    Parameters
+    ----------
+    given
+        A name of an op, a site, a comparison (the site of the first origin of each rank), a frame with the
+        columns ``rank`` and ``site`` such as ``cmp.first``, or a list of these.
+
+    Raises
+    ------
+    RecordingError
+        Something else, a text that is neither, or a comparison that found no origin.
+    """
+    if isinstance(given, str):
+        return (Selector(_checked(given)),)
+    origins = getattr(given, "first_origin", None)
+    if origins is not None:
+        if not len(origins):
+            raise RecordingError(
+                "The comparison given to capture= has no origin.", "name the sites or ops to be captured"
+            )
+        return read_selectors(origins)
+    if hasattr(given, "to_dicts") and {"rank", "site"} <= set(getattr(given, "columns", ())):
+        return tuple(Selector(_checked(row["site"]), int(row["rank"])) for row in given.to_dicts())
+    if isinstance(given, Iterable) and not isinstance(given, bytes | Mapping):
+        return tuple(selector for item in given for selector in read_selectors(item))
+    raise RecordingError(f"capture= was given a {type(given).__name__}.", _CHOOSE_HINT)
+
+
+def _checked(text: str) -> str:
+    if "/" not in text:
+        return text
+    try:
+        return str(Site.parse(text))
+    except ValueError as error:
+        raise RecordingError(f"capture= was given {text!r}, which is no site.", _CHOOSE_HINT) from error
+
+
+class GuardedCapture:
+    """A capture whose call has yet to end; that it cannot be ended is told, and the training goes on."""
+
+    def __init__(self, pending: PendingCapture, site: str) -> None:
+        self._pending, self._site = pending, site
+
+    def complete(self, outputs: Sequence[torch.Tensor]) -> None:
+        """Add what the call gave, see `PendingCapture.complete`."""
+        try:
+            self._pending.complete(outputs)
+        except CaptureError as error:
+            warnings.warn(f"{self._site} was not captured. {error}", RuntimeWarning, stacklevel=2)
 
 
 class CaptureChooser:
@@ -23,16 +112,15 @@ class CaptureChooser:
         Where captures go, each into a folder of its own.
     rank
         Global rank, part of a capture's name.
-    selectors
-        Names of ops with their overload, or sites in their text form.
-    limit
-        How many calls each selector saves.
+    choices
+        What was asked for; what is of another rank is left to it.
     """
 
-    def __init__(self, folder: Path, rank: int, selectors: Sequence[str], limit: int) -> None:
-        self._folder, self._rank = folder, rank
-        self._left = dict.fromkeys(selectors, limit)
-        self._ops = frozenset(name if "/" not in name else _op_of(name) for name in selectors)
+    def __init__(self, folder: Path, rank: int, choices: CaptureChoices) -> None:
+        self._folder, self._rank, self._choices = folder, rank, choices
+        chosen = [selector.text for selector in choices.selectors if selector.rank in (None, rank)]
+        self._left = dict.fromkeys(chosen, choices.limit)
+        self._ops = frozenset(name if "/" not in name else Site.parse(name).callee.op for name in chosen)
         self._num_saved = 0
         self._used: set[str] = set()
 
@@ -51,7 +139,7 @@ class CaptureChooser:
         func: OpOverload,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-    ) -> PendingCapture | None:
+    ) -> GuardedCapture | None:
         """Save a call that is about to run, if it is one of those chosen."""
         if not self._ops or str(func) not in self._ops:
             return None
@@ -64,7 +152,7 @@ class CaptureChooser:
         self._num_saved += 1
         folder = self._folder / f"rank{self._rank:05d}-{self._num_saved}-{func}"
         try:
-            return save_capture(
+            pending = save_capture(
                 folder,
                 func,
                 tuple(args),
@@ -72,14 +160,10 @@ class CaptureChooser:
                 site=site,
                 rank=self._rank,
                 in_digest=call.inputs.digest(),
+                max_bytes=self._choices.max_bytes,
+                compact=self._choices.compact,
             )
+            return GuardedCapture(pending, site)
         except CaptureError as error:  # the training goes on
             warnings.warn(f"{site} was not captured. {error}", RuntimeWarning, stacklevel=2)
             return None
-
-
-def _op_of(site: str) -> str:
-    """Give the op of a site's text form."""
-    from detlab.schema import Site
-
-    return Site.parse(site).callee.op

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from torch import nn
 
 from detlab.errors import RecordingError
+from detlab.record.captures import CaptureChoices, read_selectors
 from detlab.record.dispatch import Choices
 from detlab.record.layout import current_rank
 from detlab.record.patches import replace_attribute
@@ -58,9 +59,16 @@ class Recorder:
     stats
         Put absmax, sum and the numbers of NaN and Inf into these rows.
     capture
-        Ops (``"aten.index_put.default"``) or sites whose calls are saved whole.
+        Ops (``"aten.index_put.default"``) or sites whose calls are saved whole; a comparison saves, on each
+        rank, the call of its first origin there (``capture=dl.compare(monday, tuesday)``), and a frame such
+        as ``cmp.first`` the calls of its rows.
     capture_limit
         How many calls each of them saves per rank.
+    capture_max_bytes
+        Calls whose storages are larger are not saved, and that is told; None saves all.
+    capture_compact
+        Save only the bytes that tensors span, not whole storages; such a capture says that its layout is no
+        longer exact.
     compress
         Compress the trace.
     arguments
@@ -85,8 +93,10 @@ class Recorder:
         views: bool = True,
         details: bool = True,
         stats: bool = False,
-        capture: Sequence[str] = (),
+        capture: object = (),
         capture_limit: int = 1,
+        capture_max_bytes: int | None = 16 << 30,
+        capture_compact: bool = False,
         compress: bool = True,
         arguments: Mapping[str, object] | None = None,
     ) -> None:
@@ -98,8 +108,9 @@ class Recorder:
             steps=self._steps,
             ranks=self._ranks,
             choices=Choices(inputs=inputs, views=views, details=details or stats, stats=stats),
-            capture=(capture,) if isinstance(capture, str) else tuple(capture),
-            capture_limit=capture_limit,
+            captures=CaptureChoices(
+                read_selectors(capture), capture_limit, capture_max_bytes, capture_compact
+            ),
             compress=compress,
             arguments=dict(arguments or {}),
         )

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from detlab.digest import ALGORITHM
 from detlab.errors import RecordingError
-from detlab.record.captures import CaptureChooser
+from detlab.record.captures import CaptureChoices, CaptureChooser
 from detlab.record.communicators import Communicators
 from detlab.record.dispatch import Choices, DispatchRecorder
 from detlab.record.events import EventLog
@@ -36,8 +36,7 @@ class Settings:
     steps: Selection
     ranks: Selection
     choices: Choices
-    capture: tuple[str, ...]
-    capture_limit: int
+    captures: CaptureChoices
     compress: bool
     arguments: Mapping[str, object]
 
@@ -61,7 +60,7 @@ class Session:
         self.scopes = Scopes()
         self._log = EventLog(self._open_writer)
         captures = self._captures = CaptureChooser(
-            settings.folder / CAPTURES, self._layout.rank, settings.capture, settings.capture_limit
+            settings.folder / CAPTURES, self._layout.rank, settings.captures
         )
         self._mode = DispatchRecorder(
             self._log, self.scopes, Communicators(self._layout.labels), settings.choices, captures
@@ -176,7 +175,7 @@ def _manifest(settings: Settings, layout: Layout) -> Manifest:
         "views": choices.views,
         "details": choices.details,
         "stats": choices.stats,
-        "capture": list(settings.capture),
+        "capture": settings.captures.texts,
     }
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return Manifest(settings.label, layout.world_size, dict(layout.sizes), recorder, created)
