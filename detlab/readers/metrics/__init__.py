@@ -180,10 +180,12 @@ def _read(file: Path, chosen: str) -> FileContent:
         )
     dialect = CONSOLES.get(word)
     with reading(file) as progress:
-        metrics, messages, problems = read_console(file, dialect, progress)
+        metrics, messages, problems, during = read_console(file, dialect, progress)
     starts = messages.filter(pl.col("kind").cast(pl.String).is_in(_STARTS))["line"]
     name = dialect.name if dialect else ""
-    return FileContent(file.name, name, why, split_at_restarts(metrics, starts), messages, problems)
+    return FileContent(
+        file.name, name, why, split_at_restarts(metrics, starts), messages, problems, during=during
+    )
 
 
 def _kept(metrics: pl.DataFrame, subset: Subset) -> pl.DataFrame:

@@ -29,6 +29,8 @@ class FileContent(NamedTuple):
         What is missing or damaged in it.
     started, ended
         When it was begun and last written to, in seconds since 1970; None when it does not say.
+    during
+        Times of the first and last record of a console log; None when its lines have none.
     beside
         It was written during the same time as the file before it, and its segments are those of that.
     """
@@ -42,6 +44,7 @@ class FileContent(NamedTuple):
     started: float | None = None
     ended: float | None = None
     beside: bool = False
+    during: tuple[float, float] | None = None
 
 
 def in_natural_order(name: str) -> tuple[tuple[int, str], ...]:
@@ -68,8 +71,9 @@ def assemble(files: Sequence[FileContent]) -> tuple[pl.DataFrame, Log]:
     """
     kept: list[FileContent] = []
     notes: list[str] = []
+    files = _logs_in_order(files)
     for file in files:
-        twin = next((each.source for each in kept if _is_copy(file.metrics, each.metrics)), "")
+        twin = next((each.source for each in kept if _is_copy(file, each)), "")
         notes.append(f"{file.why}; a copy of {twin}" if twin else file.why)
         if not twin:
             kept.append(file)
@@ -95,8 +99,31 @@ def _numbered(files: Sequence[FileContent]) -> pl.DataFrame:
     return join_metrics(parts)
 
 
-def _is_copy(mine: pl.DataFrame, other: pl.DataFrame) -> bool:
-    """Say whether a file has the same steps as another, with the same numbers but for measurements."""
+def _logs_in_order(files: Sequence[FileContent]) -> list[FileContent]:
+    """Put console logs whose records have times in the order of these, and those of one time side by side."""
+    ordered = iter(
+        sorted((each for each in files if each.during), key=lambda each: each.during or (0.0, 0.0))
+    )
+    told: list[FileContent] = []
+    latest: dict[str, float] = {}
+    for file in (next(ordered) if each.during else each for each in files):
+        start, end = file.during or (0.0, 0.0)
+        last = latest.get(file.format)
+        beside = file.beside or (file.during is not None and last is not None and start < last)
+        if file.during is not None:
+            latest[file.format] = max(end, last or 0.0)
+        told.append(file._replace(beside=beside))
+    return told
+
+
+def _is_copy(file: FileContent, before: FileContent) -> bool:
+    """Say whether a file has the same steps as another, with the same numbers but for measurements.
+
+    One whose records are all of a later time is none: the same steps ran again.
+    """
+    if file.during and before.during and not file.beside and file.during[0] > before.during[1]:
+        return False
+    mine, other = file.metrics, before.metrics
     ends = [(frame["step"].min(), frame["step"].max(), frame["step"].n_unique()) for frame in (mine, other)]
     if not len(mine) or ends[0] != ends[1]:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,8 @@ NUMBER: Final = r"(?:[-+]?(?:\d+(?:,\d{3})*\.?\d*(?:[eE][-+]?\d+)?|(?i:nan|inf(?
 
 WORD_START: Final = r"(?<before>^|[^A-Za-z_])"
 """Regular expression of what may stand before a record: any prefix, and a number that it is glued to."""
+
+_TIME: Final = r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)"
 
 _CUT: Final = r"[-+.,\deE]+[\r\n]*$"
 """What may be the first half of a number; every line has an end of its own here."""
@@ -204,11 +207,12 @@ def significant_metrics(fields: pl.DataFrame, digits: int) -> pl.DataFrame:
 
 
 class ConsoleLog(NamedTuple):
-    """What one file holds."""
+    """What one file holds, and the times of its first and last record where it has them."""
 
     metrics: pl.DataFrame
     messages: pl.DataFrame
     problems: tuple[str, ...] = ()
+    during: tuple[float, float] | None = None
 
 
 def read_console(path: Path, dialect: Dialect | None, progress: Progress | None = None) -> ConsoleLog:
@@ -231,16 +235,26 @@ def read_console(path: Path, dialect: Dialect | None, progress: Progress | None 
     metrics: list[pl.DataFrame] = []
     messages = [pl.DataFrame(schema=MESSAGE_SCHEMA)]
     problems: list[str] = []
-    for found, said in _pieces(path, dialect, progress, problems):
+    times: list[str] = []
+    for found, said in _pieces(path, dialect, progress, problems, times):
         metrics.append(found.with_columns(source=pl.lit(path.name, pl.Categorical)))
         messages.append(said.with_columns(source=pl.lit(path.name, pl.Categorical)))
     whole = join_metrics(metrics)
     concluded = dialect.conclude(whole) if dialect else whole
-    return ConsoleLog(concluded, pl.concat(messages), tuple(problems))
+    return ConsoleLog(concluded, pl.concat(messages), tuple(problems), _during(times))
+
+
+def _during(times: Sequence[str]) -> tuple[float, float] | None:
+    """Give the first and last time in seconds; of no zone, as only the times of one run are held together."""
+    try:
+        known = [datetime.fromisoformat(each).replace(tzinfo=UTC).timestamp() for each in times]
+    except ValueError:  # digits that are no date
+        return None
+    return (known[0], known[-1]) if known else None
 
 
 def _pieces(
-    path: Path, dialect: Dialect | None, progress: Progress | None, problems: list[str]
+    path: Path, dialect: Dialect | None, progress: Progress | None, problems: list[str], times: list[str]
 ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
     memory: Memory = {}
     for lines in line_frames(path, progress, problems):
@@ -249,6 +263,11 @@ def _pieces(
         if dialect:
             marked = _uncut(lines).filter(pl.col("text").str.contains_any(list(dialect.markers)))
             found = dialect.parse(marked, memory) if len(marked) else found
+            stamps = (
+                marked.filter(pl.col("line").is_in(found["line"].implode())) if len(found) else marked[:0]
+            )
+            ends = stamps.select(pl.col("text").gather([0, -1]).str.extract(_TIME)) if len(stamps) else stamps
+            times.extend(ends["text"].drop_nulls())
         yield dialect.numbers(found) if dialect else printed_metrics(found), said
 
 

@@ -93,18 +93,29 @@ def without_copies(metrics: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]
     key = ["segment", "step", "rank", "name"]
     if _all_differ(metrics):
         return metrics, ()
-    kept = metrics.unique(key, keep="first", maintain_order=True)
+    kept = _without_gaps(metrics, key).unique(key, keep="first", maintain_order=True)
     numbers = metrics.filter(pl.col("value").is_not_null() & ~is_measurement(pl.col("name")))
     first = pl.col("value").is_first_distinct()
     clashing = (
         numbers.group_by(key, maintain_order=True)
-        .agg(pl.col("source").first(), pl.col("value", "line").filter(first))
+        .agg(pl.col("source", "value", "line").filter(first))
         .filter(pl.col("value").list.len() > 1)
         .sort("segment", "step", maintain_order=True)
     )
     told = tuple(_conflict(row) for row in clashing.head(_SHOWN).iter_rows(named=True))
     more = len(clashing) - _SHOWN
     return kept, (*told, f"and {more} more numbers that were printed with two values") if more > 0 else told
+
+
+def _without_gaps(metrics: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Leave out that a number is not there where another rank printed it."""
+    there = pl.col("value").is_not_null()
+    if metrics["value"].null_count() == 0:
+        return metrics
+    known = metrics.filter(there).select(key).unique()
+    gaps = metrics.with_row_index("at").filter(~there)
+    idle = gaps.join(known, on=key, how="semi", nulls_equal=True)["at"]
+    return metrics.with_row_index("at").filter(~pl.col("at").is_in(idle.implode())).drop("at")
 
 
 def _all_differ(metrics: pl.DataFrame) -> bool:
@@ -119,8 +130,16 @@ def _all_differ(metrics: pl.DataFrame) -> bool:
 
 
 def _conflict(row: dict[str, object]) -> str:
-    values, lines = row["value"], row["line"]
+    values, lines, sources = row["value"], row["line"], row["source"]
     assert isinstance(values, list)
     assert isinstance(lines, list)
-    where = f", lines {lines[0]} and {lines[1]}" if None not in lines else ""
-    return f"{row['source']}{where}: {row['name']} of step {row['step']} is both {values[0]} and {values[1]}"
+    assert isinstance(sources, list)
+    places = [
+        source if line is None else f"{source}, line {line}"
+        for source, line in zip(sources, lines, strict=True)
+    ]
+    if sources[0] != sources[1]:
+        where = f"{places[0]}, and {places[1]}"
+    else:
+        where = sources[0] if None in lines else f"{sources[0]}, lines {lines[0]} and {lines[1]}"
+    return f"{where}: {row['name']} of step {row['step']} is both {values[0]} and {values[1]}"

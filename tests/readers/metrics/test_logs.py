@@ -195,6 +195,45 @@ def test_equal_logs_of_two_ranks_are_one_run_without_a_restart(tmp_path):
     assert not run.log.conflicts
 
 
+def stamped(steps, *, minute=0, shift=0.0):
+    """Log steps, one a second."""
+    return [
+        f" [2026-03-01 10:{minute:02d}:{step:02d}]{line}"
+        for step, line in zip(steps, log_of(steps, shift=shift), strict=True)
+    ]
+
+
+def test_logs_follow_each_other_by_the_times_of_their_records_and_not_by_their_names(tmp_path):
+    write(tmp_path, *stamped(range(8, 15), minute=5, shift=1.0), name="a_resumed.log")
+    write(tmp_path, *stamped(range(1, 11)), name="b_first.log")
+    run = load_run(tmp_path)
+    assert spans(run) == [(1, 10), (8, 14)]
+    assert run.log.files["source"].to_list() == ["b_first.log", "a_resumed.log"]
+
+
+def test_logs_of_one_time_are_those_of_several_ranks_and_no_restart(tmp_path):
+    write(tmp_path, *stamped(range(1, 11)), name="rank0.log")
+    write(tmp_path, *stamped(range(1, 9)), name="rank1.log")
+    run = load_run(tmp_path)
+    assert (spans(run), run.problems) == ([(1, 10)], ())
+    write(tmp_path, *stamped(range(1, 9), shift=1.0), name="rank1.log")
+    conflict = load_run(tmp_path).problems[0]
+    assert conflict.startswith("rank1.log, line 1, and rank0.log, line 1: lm loss of step 1 is both ")
+
+
+def test_the_same_steps_at_a_later_time_are_no_copy(tmp_path):
+    write(tmp_path, *stamped(range(1, 11)), name="1.log")
+    write(tmp_path, *stamped(range(1, 11), minute=5), name="2.log")
+    assert spans(load_run(tmp_path)) == [(1, 10), (1, 10)]
+
+
+def test_a_rank_that_has_no_loss_hides_not_that_of_another(tmp_path):
+    form = "[titan] 2026-03-01 10:00:{:02d},100 - root - INFO - step: {:2d}  loss: {:8.5f}  tps: 1\n"
+    write(tmp_path, *(form.format(step, step, -1) for step in (1, 2, 3)), name="rank0.log")
+    write(tmp_path, *(form.format(step, step, step) for step in (1, 2, 3)), name="rank7.log")
+    assert numbers(tmp_path, "loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
 @pytest.mark.parametrize("late", [0, 1])
 def test_eight_copies_of_every_record_are_one_record(late, tmp_path):
     rows = log_of(range(1, 21))
