@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "detlab"
 
 LAYER = {
     "errors": 0, "schema": 0,
-    "ops": 1, "digest": 1, "store": 1, "run": 1, "captures": 1,
+    "ops": 1, "catalog": 1, "digest": 1, "store": 1, "run": 1, "captures": 1,
     "readers": 2, "record": 2,
     "comparison": 3, "kernel": 3,
     "checks": 4,
@@ -22,11 +22,11 @@ STRANGERS = [("comparison", "kernel"), ("kernel", "comparison"), ("readers", "re
 
 ALLOWED = {
     "errors": set(), "schema": {"numpy"},
-    "ops": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(),
+    "ops": set(), "catalog": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(),
     "captures": set(),
     "readers": {"numpy", "polars", "pyarrow"},
     "record": {"numpy", "torch", "xxhash", "megatron"},
-    "comparison": {"numpy", "polars", "pyarrow", "xxhash"}, "kernel": {"numpy", "torch"},
+    "comparison": {"numpy", "polars", "pyarrow", "xxhash"}, "kernel": {"numpy", "torch", "polars"},
     "views": {"numpy", "polars", "plotly"},
     "cli": set(), "samples": set(),
     "testing": {"numpy", "polars", "xxhash", "torch", "pytest"}, "__init__": set(), "__main__": set(),

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from detlab.catalog import known
 from detlab.comparison.axes import Candidates, Racks, candidate_axes, fitting_axis
 from detlab.comparison.exact import CHANCE, LIKELY_BY_CHANCE
 from detlab.comparison.notes import notes_on
@@ -187,10 +188,23 @@ def _finding(
         chance=chance,
         matched_before=max(0, position - num_before - _num_unproven(rank, position)),
         untested_after=int((after == Verdict.RECEIVER).sum()),
-        why="; ".join([why, *notes_on(rank, position, first.reason), *_before(rank, position)]),
+        why="; ".join(
+            [
+                why,
+                *notes_on(rank, position, first.reason),
+                *([] if first.reason == "first_visible" else _known(first.callee.op, finding_class)),
+                *_before(rank, position),
+            ]
+        ),
         next="",
     )
     return replace(draft, next=next_step(draft, sites[0], captures))
+
+
+def _known(op: str, finding_class: str) -> list[str]:
+    """Name the entry of the catalogue for a call that is known not to repeat its bits."""
+    entry = known(op) if finding_class in ("kernel", "collective") else None
+    return [f"known to vary on {entry.device}: docs/op_catalog.md#{entry.anchor}"] if entry else []
 
 
 def _before(rank: RankComparison, position: int) -> list[str]:
