@@ -97,6 +97,11 @@ def _reasons(conclusion: str, event: Event | None, outcomes: Sequence[Outcome]) 
     absent = [each for each in outcomes if each.recurs == NO]
     if recurring and absent:
         yield f"It recurs in {recurring} of {recurring + len(absent)} passes: it comes and goes."
+        if any(each.recurs == EQUAL for each in outcomes):
+            yield (
+                "With the same numbers again, which a race hardly gives: look for what these passes share "
+                "and the others do not, such as a device, data or a recipe."
+            )
     for each in [each for each in absent if not _parted_before(each.first, event)][:1]:
         yield from _without_divergence(each, event)
 

@@ -234,7 +234,7 @@ class TestTable:
         a = spiky(50)
         triage = checked(dl.triage(a, reruns=[spiky(50, label="b1"), calm(a, 31214, label="b2")]))
         assert triage.conclusion == "diverged before onset"
-        assert "It recurs in 1 of 2 passes: it comes and goes." in triage.why
+        assert "It recurs in 1 of 2 passes: it comes and goes. With the same numbers again" in triage.why
 
     def test_a_rerun_that_begins_right_before_the_spike_is_judged_by_the_history_of_the_run(self):
         """Three records of its own before the onset would give a band of none."""
