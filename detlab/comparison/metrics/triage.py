@@ -11,7 +11,8 @@ from typing import Any, Final
 import polars as pl
 
 from detlab.comparison.metrics.conclusions import advise, conclude, explain
-from detlab.comparison.metrics.spike_events import Event
+from detlab.comparison.metrics.spike_bands import ENOUGH
+from detlab.comparison.metrics.spike_events import Event, counted
 from detlab.comparison.metrics.spike_series import (
     kinds_of_names,
     record_steps,
@@ -214,6 +215,10 @@ def _with_numbers(metrics: pl.DataFrame) -> pl.DataFrame:
 def _notes(metrics: pl.DataFrame, spikes: Sequence[Event]) -> Iterator[str]:
     norms = kinds_of_names(metrics)
     known = {*kinds_of_names(_with_numbers(metrics)), *(name for each in spikes for name in each.metrics)}
+    num = len(record_steps(metrics))
+    if known and not spikes and num <= ENOUGH:
+        shows = "a loss that jumps by 30 % or more, or a norm fivefold"
+        yield f"{counted(num, 'record')} make no band: only {shows}, is found"
     for name in norms:
         if name not in known:
             yield f"{name} has no number in any record: give the log of the rank that has it"

@@ -365,3 +365,11 @@ def test_no_spike_in_a_log_with_two_values_of_one_step_is_incomplete(run_of):
     assert (triage.conclusion, triage.exit_code) == ("no spike", 2)
     assert repr(triage).startswith("NO SPIKE in a, as far as it could be read.")
     assert dl.triage(run_of(quiet(1, 20), label="b")).exit_code == 0
+
+
+@pytest.mark.parametrize("num", [8, 9])
+def test_of_too_few_records_for_a_band_it_is_said_that_only_jumps_show(num, run_of):
+    notes = checked(dl.triage(run_of(quiet(1, num)))).notes
+    assert [note.startswith("8 records make no band: only a loss that jumps") for note in notes] == [True] * (
+        num == 8
+    )
