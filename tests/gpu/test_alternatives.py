@@ -43,7 +43,8 @@ def test_alternative_in_a_fixed_order_gives_one_result(
     name: str, device: str, captured_there: CapturedThere
 ) -> None:
     capture = captured_there(KERNELS[name].op, *KERNELS[name].make())
-    assert results_of(ALTERNATIVES[name], capture, device).distinct == 1
+    trials = 3 if device == "cpu" else 20  # sorting a million rows takes a CPU long
+    assert results_of(ALTERNATIVES[name], capture, device, trials).distinct == 1
 
 
 @pytest.mark.gpu

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from detlab.captures import Capture
-from detlab.digest import tensor_digest
 from detlab.kernel import ReplayClass, ReplayReport, replay
-from detlab.kernel.restore import RestoredCall
-from detlab.kernel.statistics import ConditionResult, summarize
+from detlab.kernel.by_hand import capture as capture_by_hand
 
 aten = torch.ops.aten
 Captured = Callable[..., Capture]
@@ -118,28 +117,16 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         torch.compiler.reset()
 
 
-def results_of(func: Callable[..., Any], capture: Capture, threads: int) -> ConditionResult:
-    """Make a captured call with another function than the one that was captured."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        call, results = RestoredCall(capture, func, "cpu"), []
-        for _ in range(20):
-            call.reset()
-            results.append(tuple(map(tensor_digest, call.run())))
-    finally:
-        torch.set_num_threads(before)
-    return summarize(f"{threads} threads", results)
-
-
 @INDUCTOR_LOADS_WHAT_TORCH_DEPRECATED
 def test_compiled_kernel_with_atomics_races_and_does_not_with_one_thread(
     captured: Captured, compiled: Callable[..., torch.Tensor]
 ) -> None:
     index, values = rows_and_values()
     capture = captured(aten.index_put.default, torch.zeros(NUM_ROWS), [index], values, True)
-    assert any(results_of(compiled, capture, threads=4).distinct >= 2 for _ in range(MAX_TRIES))
-    assert results_of(compiled, capture, threads=1).distinct == 1
+    report = replay_until(ReplayClass.RACE, capture, call=compiled, threads=4)
+    assert report.outcome is ReplayClass.RACE
+    assert report.num_distinct >= 2
+    assert replay(capture, call=compiled, trials=20, threads=1).num_distinct == 1
 
 
 # --- memory that nobody wrote ------------------------------------------------------------------------------
@@ -149,3 +136,80 @@ def test_empty_is_memory_that_nobody_wrote(captured: Captured) -> None:
     report = replay_until(ReplayClass.UNINITIALISED, captured(aten.empty.memory_format, [100_000]))
     assert report.outcome is ReplayClass.UNINITIALISED
     assert report.num_distinct >= 2
+
+
+def rows_in_use(values: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """Compute the first rows only, as a grouped product does with room for more tokens than it is given."""
+    out = torch.empty_like(values)
+    torch.mul(values[:num_rows], 2.0, out=out[:num_rows])
+    return out
+
+
+def test_rows_that_a_kernel_leaves_unwritten_show_when_memory_is_filled(tmp_path: Path) -> None:
+    values = torch.randn(704, 128, generator=torch.Generator().manual_seed(1))
+    made = capture_by_hand(rows_in_use, values, 698, path=tmp_path / "capture")
+    report = replay(
+        made, call=rows_in_use, conditions=["poisoned with zeros", "poisoned with nan"], trials=20
+    )
+    assert report.outcome is ReplayClass.UNINITIALISED, repr(report)
+    assert report.outputs[0].elements_different == 6 * 128
+
+
+def test_rows_that_are_all_written_do_not_depend_on_what_memory_held(tmp_path: Path) -> None:
+    values = torch.randn(704, 128, generator=torch.Generator().manual_seed(1))
+    made = capture_by_hand(rows_in_use, values, 704, path=tmp_path / "capture")
+    report = replay(
+        made, call=rows_in_use, conditions=["poisoned with zeros", "poisoned with nan"], trials=20
+    )
+    assert report.outcome is ReplayClass.NOT_SEEN, repr(report)
+
+
+# --- a choice that the number of threads makes -------------------------------------------------------------
+
+THREADS = ["1 thread", "2 threads", "4 threads"]
+
+
+def million_floats(seed: int) -> tuple[Any, ...]:
+    return (torch.randn(1_000_000, generator=torch.Generator().manual_seed(seed)),)
+
+
+def layer_norm_backward(seed: int) -> tuple[Any, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    gradient, values = (torch.randn(4096, 256, generator=generator) for _ in range(2))
+    mean, var = values.mean(1, keepdim=True), values.var(1, keepdim=True, correction=0)
+    return gradient, values, [256], mean, (var + 1e-5).rsqrt(), torch.ones(256), torch.zeros(256), [True] * 3
+
+
+CHOICES = {
+    "sum": (aten.sum.default, million_floats),
+    "layer norm backward": (aten.native_layer_norm_backward.default, layer_norm_backward),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_sum_whose_order_follows_from_the_number_of_threads_is_a_selection(
+    name: str, captured: Captured
+) -> None:
+    func, make = CHOICES[name]
+    for seed in range(MAX_TRIES):  # the roundings of two orders may agree by chance
+        report = replay(captured(func, *make(seed)), conditions=THREADS, trials=20)
+        assert [row.distinct for row in report.conditions] == [1, 1, 1]  # no race within any
+        if report.outcome is ReplayClass.SELECTION:
+            break
+    assert report.outcome is ReplayClass.SELECTION, repr(report)
+
+
+def test_kernel_that_splits_no_sum_gives_one_result_with_any_number_of_threads(captured: Captured) -> None:
+    values = torch.randn(512, 512, generator=torch.Generator().manual_seed(1))
+    report = replay(captured(aten._softmax.default, values, -1, False), conditions=THREADS, trials=20)
+    assert report.outcome is ReplayClass.NOT_SEEN, repr(report)
+
+
+def test_race_is_told_from_the_choices_around_it(racing: Capture) -> None:
+    asked = ["1 thread", "4 threads", "deterministic algorithms"]
+    report = replay_until(ReplayClass.RACE, racing, conditions=asked)
+    assert report.outcome is ReplayClass.RACE, repr(report)
+    assert report.decided_by[0] != "1 thread"
+    rows = {row.name: row.distinct for row in report.conditions}
+    assert (rows["1 thread"], rows["deterministic algorithms"]) == (1, 1)
+    assert rows["4 threads"] >= 2
