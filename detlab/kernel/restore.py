@@ -69,8 +69,9 @@ class RestoredCall:
         The tensors are built anew because an op may change shape or strides in place.
         """
         for index, pristine in self._pristine.items():
-            if self._storages[index].nbytes() != pristine.nbytes():
-                self._storages[index].resize_(pristine.nbytes())
+            if self._storages[index].nbytes() != pristine.nbytes():  # never resize: NumPy may look at it
+                size, device = pristine.nbytes(), pristine.device
+                self._storages[index] = torch.UntypedStorage(size, device=device)  # type: ignore[no-untyped-call]
             self._storages[index].copy_(pristine)
         self._arguments = {name: self._value(value) for name, value in self._capture.arguments}
         self._given = list(self._tensors())
