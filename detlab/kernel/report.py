@@ -18,6 +18,9 @@ from detlab.kernel.worker_json import Place, decode, plain_json
 if TYPE_CHECKING:
     import polars as pl
 
+    from detlab.captures import Capture
+    from detlab.kernel.take_away import TakeAway
+
 __all__ = ["ReplayClass", "ReplayReport", "load_replay"]
 
 SCHEMA: Final = "detlab.replay/1"
@@ -135,6 +138,19 @@ class ReplayReport:
         }
         rest = (f.name for f in fields(self) if f.name not in ("outcome", "problems"))
         return body | {name: plain_json(getattr(self, name)) for name in rest}
+
+    def export(
+        self,
+        folder: str | Path,
+        capture: Capture | str | Path,
+        *,
+        threads: int | None = None,
+        deterministic: bool | None = None,
+    ) -> TakeAway:
+        """Write one runnable file, raw blobs and a Markdown summary, see `detlab.kernel.take_away.export`."""
+        from detlab.kernel.take_away import export
+
+        return export(self, capture, folder, threads=threads, deterministic=deterministic)
 
     def __repr__(self) -> str:
         return replay_text(self)
