@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         triage,
     )
     from detlab.errors import DetlabError
-    from detlab.kernel import ReplayReport, capture, capture_module, replay
+    from detlab.kernel import ReplayReport, capture, capture_module, replay, replay_sizes
     from detlab.readers import load_run
     from detlab.record import Recorder
     from detlab.run import Run
@@ -72,6 +72,7 @@ __all__ = [
     "load_run",
     "recurs_at",
     "replay",
+    "replay_sizes",
     "report",
     "samples",
     "testing",
@@ -107,6 +108,7 @@ _HOME: Final = {
     "load_run": "readers",
     "recurs_at": "comparison",
     "replay": "kernel",
+    "replay_sizes": "kernel",
     "report": "views",
     "triage": "comparison",
 }
