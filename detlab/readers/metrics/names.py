@@ -8,16 +8,16 @@ from typing import Final
 import polars as pl
 
 _MEASUREMENT: Final = (
-    r"(?i)elapsed|\btime\b|timing|timer|seconds|_sec\b|\bsec\b|runtime|throughput|flops?\b|tflop|mfu\b|"
-    r"per[ _]second|/sec|/s\b|(\b|_)(tps|wps|ups|wall|time)(\b|_)|memory|\bmem\b|mem[-_]|gigabytes|gb_free|"
-    r"utili[sz]ation|energy|power|watt|joule|temperature|tokens?/|tok/s"
+    r"(?i)elapsed|timing|timer|timestamp|seconds|runtime|throughput|flops?\b|tflop|mfu\b|"
+    r"per[ _-]?sec|/sec|/s\b|(\b|_)(tps|wps|ups|fps|wall|time|sec|mem|duration|latency)(\b|_)|memory|mem[-_]|"
+    r"gigabytes|gb_free|utili[sz]ation|energy|power|watt|joule|temperature|tokens?/|tok/s"
 )
 """Timings, throughput, memory and energy: never equal between two runs, and no evidence of anything."""
 
-_LOSS: Final = r"(?i)(\b|_)loss(\b|_)|^ce$|perplexity|(\b|_)ppl\b"
+_LOSS: Final = r"(?i)(\b|_)loss(\b|_)|^ce$|perplexity|(\b|_)(ppl|nll)\b|cross[ _-]?entropy"
 _NO_LOSS: Final = r"(?i)loss[ _-]?(scale|mask)|lossless"
 
-_NORM: Final = r"(?i)grad[ _-]?norm|gnorm|params?[ _-]?norm|weight[ _-]?norm"
+_NORM: Final = r"(?i)grad(ient)?s?[ _-]?norm|gnorm|total[ _-]norm|params?[ _-]?norm|weight[ _-]?norm"
 
 
 def is_measurement(name: pl.Expr) -> pl.Expr:
