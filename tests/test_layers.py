@@ -22,11 +22,11 @@ STRANGERS = [("comparison", "kernel"), ("kernel", "comparison"), ("readers", "re
 
 ALLOWED = {
     "errors": set(), "schema": {"numpy"},
-    "ops": set(), "catalog": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"}, "run": set(),
-    "captures": set(),
+    "ops": set(), "catalog": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"},
+    "run": set(), "captures": set(),
     "readers": {"numpy", "polars", "pyarrow"},
     "record": {"numpy", "torch", "xxhash", "megatron"},
-    "comparison": {"numpy", "polars", "pyarrow", "xxhash"}, "kernel": {"numpy", "torch", "polars"},
+    "comparison": {"numpy", "polars", "pyarrow", "xxhash"}, "kernel": {"numpy", "torch", "polars", "triton"},
     "views": {"numpy", "polars", "plotly"},
     "cli": set(), "samples": set(),
     "testing": {"numpy", "polars", "xxhash", "torch", "pytest"}, "__init__": set(), "__main__": set(),
@@ -74,6 +74,8 @@ def violations(path, source):
                 yield f"{part} imports {name}"
             elif top == "megatron" and path.name != "megatron.py":
                 yield f"{path.name} imports megatron"
+            elif top == "triton" and path.name != "triton_kernels.py":
+                yield f"{path.name} imports triton"
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -90,6 +92,7 @@ def test_a_module_imports_downwards_only(path):
         ("comparison/pairwise.py", "from detlab import testing"),
         ("record/recorder.py", "from megatron import core"),
         ("digest.py", "import torch"),
+        ("kernel/restore.py", "import triton"),
         ("views/heatmap.py", "import ipywidgets"),
     ],
 )
