@@ -25,6 +25,8 @@ FIRST_FORMAT: Final = "detlab.capture/1"
 OP_NAME: Final = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
 """``namespace.name.overload``, the only form of an op's name."""
 
+_PRECISIONS: Final = frozenset({"highest", "high", "medium"})
+
 CALLABLE_NAME: Final = re.compile(r"[\w.<>-]{1,200}:[\w.<>-]{1,200}")
 """``module:qualified.name`` of a Python callable; shown to people, never looked up."""
 
@@ -257,6 +259,8 @@ def _check_texts(capture: Capture, place: str) -> None:
     printable(capture.schema, f"{place}: op_schema")
     for name in ("float32_matmul_precision", "autocast", "cpu_capability", "device_name"):
         printable(capture.state[name], f"{place}: state.{name}")
+    if capture.state["float32_matmul_precision"] not in _PRECISIONS:
+        raise CaptureError(f"{place}: state.float32_matmul_precision is none of torch's.", EDITED_HINT)
     for name in ("versions", "env"):
         texts(capture.state[name], f"{place}: state.{name}")
 
