@@ -18,9 +18,14 @@ Poison = Literal["nan", "max", "zeros"]
 MAX_TRIALS: Final = 100_000_000
 MAX_THREADS: Final = 65_536
 ENV: Final = re.compile(
-    r"CUBLAS(LT)?_WORKSPACE\w*|CUDNN_\w+|NVIDIA_TF32_OVERRIDE|(OMP|MKL|KMP|NVTE)_\w+", re.ASCII
+    r"CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE|NVIDIA_TF32_OVERRIDE|TORCH_BLAS_PREFER_CUBLASLT"
+    r"|ATEN_CPU_CAPABILITY|ONEDNN_MAX_CPU_ISA|MKL_(CBWR|DYNAMIC|NUM_THREADS|ENABLE_INSTRUCTIONS)"
+    r"|OMP_(NUM_THREADS|PROC_BIND|PLACES|SCHEDULE|DYNAMIC|WAIT_POLICY|THREAD_LIMIT)"
+    r"|KMP_(AFFINITY|BLOCKTIME|DETERMINISTIC_REDUCTION)"
+    r"|NVTE_(ALLOW_NONDETERMINISTIC_ALGO|FLASH_ATTN|FUSED_ATTN|UNFUSED_ATTN|FUSED_ATTN_BACKEND|BIAS_GELU_NVFUSION)",
+    re.ASCII,
 )
-"""Variables of the environment that reach kernels and that a condition may set; never a path to load from."""
+"""Variables of the environment that reach kernels and that a condition may set; none of them names a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +220,8 @@ NAMES: Final = (
     "poisoned with nan", "poisoned with max", "poisoned with zeros", "allocation offsets", "offset N bytes",
     "deterministic algorithms with memory fill", "deterministic algorithms without memory fill",
     "library selection", "mkldnn on|off", "cudnn benchmark on|off", "tf32 on|off", "blas cublas|cublaslt",
-    "float32 matmul precision highest|high|medium", "cublas workspace :4096:8|:16:8", "device D",
+    "float32 matmul precision highest|high|medium", "cublas workspace :4096:8|:16:8",
+    "cpu capability default|avx2|avx512", "device D",
 )  # fmt: skip
 """The names that `named` knows, as its error lists them."""
 
@@ -229,7 +235,7 @@ def _offsets(device: str) -> list[Condition]:
 
 
 def _libraries(device: str) -> list[Condition]:
-    names = ["mkldnn off"]
+    names = ["mkldnn off", "cpu capability avx2"]
     if device != "cpu":
         names = ["cudnn benchmark on", "cublas workspace :16:8", "cublas workspace :4096:8"]
         names += ["blas cublaslt", "tf32 on", "tf32 off"]
@@ -267,6 +273,10 @@ _PATTERNS: Final[Sequence[tuple[str, Callable[..., Condition]]]] = (
     (
         r"cublas workspace (:\d+:\d+)",
         lambda name, size: Condition(name=name, env=(("CUBLAS_WORKSPACE_CONFIG", size),)),
+    ),
+    (
+        "cpu capability (default|avx2|avx512)",
+        lambda name, isa: Condition(name=name, env=(("ATEN_CPU_CAPABILITY", isa),)),
     ),
     (r"device (cpu|cuda(?::\d+)?)", lambda name, device: Condition(name=name, device=device)),
 )

@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -139,9 +140,7 @@ class OffsetCall(RestoredCall):
 
     def _tensor(self, spec: TensorSpec) -> torch.Tensor:
         moved = self.offset_bytes // getattr(torch, spec.dtype).itemsize
-        shifted = TensorSpec(
-            **{f: getattr(spec, f) for f in spec.__slots__} | {"offset": spec.offset + moved}
-        )
+        shifted = replace(spec, offset=spec.offset + moved)
         return super()._tensor(shifted)
 
     def _holds_a_state(self, spec: StorageSpec) -> bool:

@@ -30,7 +30,6 @@ class Settings:
     mkldnn: bool | None = None
     cudnn_benchmark: bool | None = None
     blas: str | None = None
-    tf32: bool | None = None
     cudnn_tf32: bool | None = None
 
     @property
@@ -63,8 +62,6 @@ class Settings:
             torch.backends.cudnn.benchmark = self.cudnn_benchmark
         if self.blas is not None and torch.cuda.is_available():
             torch.backends.cuda.preferred_blas_library(self.blas)
-        if self.tf32 is not None:
-            torch.backends.cuda.matmul.allow_tf32 = self.tf32
         if self.cudnn_tf32 is not None:
             torch.backends.cudnn.allow_tf32 = self.cudnn_tf32
 
@@ -90,13 +87,19 @@ def settings_for(capture: Capture, condition: Condition) -> Settings:
         deterministic=state["deterministic"] if chosen is None else chosen,
         warn_only=state["deterministic_warn_only"] and chosen is None,
         fill_uninitialized_memory=state["fill_uninitialized_memory"] if fill is None else fill,
-        float32_matmul_precision=condition.float32_matmul_precision or state["float32_matmul_precision"],
+        float32_matmul_precision=_precision(condition) or state["float32_matmul_precision"],
         mkldnn=condition.mkldnn,
         cudnn_benchmark=condition.cudnn_benchmark,
         blas=condition.blas,
-        tf32=condition.tf32,
         cudnn_tf32=condition.tf32,
     )
+
+
+def _precision(condition: Condition) -> str | None:
+    """Give the precision that means TF32 in matrix products; torch refuses to be told in two ways."""
+    if condition.float32_matmul_precision is not None or condition.tf32 is None:
+        return condition.float32_matmul_precision
+    return "high" if condition.tf32 else "highest"
 
 
 def current_settings() -> Settings:
@@ -112,7 +115,6 @@ def current_settings() -> Settings:
         mkldnn=state["mkldnn"],
         cudnn_benchmark=state["cudnn_benchmark"],
         blas=_blas(),
-        tf32=None,  # follows from the precision, which is set again
         cudnn_tf32=bool(torch.backends.cudnn.allow_tf32),
     )
 

@@ -21,6 +21,15 @@ _CHOOSES: Final[tuple[str, ...]] = (
 )  # fmt: skip
 """What may choose another kernel and could differ between two runs of one recipe, beside threads."""
 
+_WORDS: Final = {
+    "float32_matmul_precision": "float32 matmul precision",
+    "cudnn_benchmark": "cuDNN benchmark",
+    "env": "environment",
+    "trials_per_process": "process",
+    "offset_bytes": "where the arguments begin (layout)",
+    "threads": "number of threads",
+}
+
 _NOT_IN_TRAINING: Final = {
     "offset_bytes",
     "poison",
@@ -89,7 +98,7 @@ def _row(capture: Capture, condition: Condition, made: Made) -> Row:
     return Row(
         name=made.name,
         groups=tuple(tuple(group) for group in made.groups),
-        choice=", ".join(f"{name}={value}" for name, value in chosen.items()),
+        choice=tuple((_WORDS.get(name, name), str(value)) for name, value in chosen.items()),
         design=f"{device}{', deterministic' if deterministic else ''}",
         memory=condition.poison or (FILL if deterministic and fills else ""),
         least_nan=made.least_nan,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _MAX_OUTPUTS: Final = 6
 _MAX_NOTES: Final = 6
+_MAX_NAMES: Final = 4
 
 
 def replay_text(report: ReplayReport) -> str:
@@ -35,8 +36,7 @@ def replay_text(report: ReplayReport) -> str:
 def training_lines(report: ReplayReport) -> list[str]:
     """Say what the result that training recorded means, one line each."""
     if report.traced_output_seen:
-        under = report.traced_under if len(report.conditions) > 1 else ()
-        return [f"its result is among these{': under ' + ', '.join(under) if under else ''}"]
+        return [f"its result is among these{_under(report)}"]
     if report.other_conditions:
         return [
             "its result is not among these: other conditions, no evidence either way;",
@@ -49,6 +49,17 @@ def training_lines(report: ReplayReport) -> list[str]:
         "a race too rare for these trials, a choice made once a process, memory that nobody wrote,",
         "or a condition that no capture records",
     ]
+
+
+def _under(report: ReplayReport) -> str:
+    """Say under which of several conditions the result of training came."""
+    names, asked = report.traced_under, [row.name for row in report.conditions if row.trials]
+    if len(asked) < 2:
+        return ""
+    if len(names) == len(asked):
+        return ", under every condition"
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f": under {', '.join(names[:_MAX_NAMES])}{more}"
 
 
 def _verdict(report: ReplayReport) -> list[str]:
@@ -77,7 +88,8 @@ def _bounds(report: ReplayReport, rows: Sequence[ConditionResult]) -> list[str]:
 
 
 def _condition_texts(row: ConditionResult) -> list[str]:
-    trials = f"{row.trials:,} trial{'' if row.trials == 1 else 's'} in this process ({row.name})"
+    scope = row.note if row.note.startswith("in ") else "in this process"
+    trials = f"{row.trials:,} trial{'' if row.trials == 1 else 's'} {scope} ({row.name})"
     if row.upper_bound_95 is None:
         return [
             f"{row.distinct:,} distinct results of the same inputs in {trials},",
@@ -94,7 +106,7 @@ def _table(rows: Sequence[ConditionResult]) -> list[str]:
 
 def _line(row: ConditionResult) -> str:
     ended = "" if row.status == "done" else f"  {row.status}"
-    note = f": {row.note}" if row.note else ""
+    note = f"{': ' if ended else '  '}{row.note}" if row.note else ""
     if not row.trials:
         return f"{0:>6} trials{ended}{note}"
     found = f"{row.trials:>6,} trials {row.distinct:>5,} distinct {percent(row.modal_share):>9} modal"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
     capture: Capture,
     *,
     trials: int = 60,
-    conditions: str | Condition | Sequence[str | Condition] | Mapping[Any, int] | None = None,
+    conditions: str | Condition | Sequence[str | Condition] | Mapping[Any, int | None] | None = None,
     threads: int | None = None,
     deterministic: bool | None = None,
     device: str | None = None,
@@ -184,8 +185,11 @@ def _is_stopped(made: Made) -> bool:
 
 
 def _importable(call: Callable[..., Any] | None) -> str | None:
-    """Name a function that the user gave, if another process can import it."""
-    module, name = getattr(call, "__module__", None), getattr(call, "__qualname__", "")
-    if call is None or not module or module == "__main__" or not name or "<" in name:
+    """Name a function that the user gave, if another process can import the very same."""
+    module, name = getattr(call, "__module__", None), getattr(call, "__qualname__", None)
+    if not module or not name or module == "__main__":
         return None
-    return f"{module}:{name}"
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is call else None

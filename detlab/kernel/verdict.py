@@ -34,6 +34,7 @@ FILL: Final = "fill"
 """Fresh memory as ``use_deterministic_algorithms`` fills it; training can have it, unlike poison."""
 
 _SURE: Final = 1e-3
+_MAX_NAMES: Final = 4
 
 
 class ReplayClass(StrEnum):
@@ -55,8 +56,8 @@ class Row:
     groups
         The results, one sequence a process.
     choice
-        What it sets that may choose another kernel and could differ between two runs of one recipe; empty for
-        the baseline and for conditions that only add work or load.
+        Name and value of what may choose another kernel and could differ between two runs of one recipe; work
+        and load beside it choose none.
     design
         What makes it another algorithm by design: deterministic algorithms, the kind of the device.
     memory
@@ -67,7 +68,7 @@ class Row:
 
     name: str
     groups: tuple[tuple[Hashable, ...], ...]
-    choice: str = ""
+    choice: tuple[tuple[str, str], ...] = ()
     design: str = ""
     memory: str = ""
     least_nan: int = 0
@@ -229,8 +230,23 @@ def _selection(between: Sequence[tuple[Row, Row]]) -> Verdict | None:
             f"one result in each process, not the same in all: {_names(deciding)}: a choice made at its start"
         )
         return Verdict(ReplayClass.SELECTION, (why,), names)
-    why = f"one result within each condition, and not the same in: {_names(deciding)}"
-    return Verdict(ReplayClass.SELECTION, (why,), names)
+    why = f"one result within each condition, and not the same in all: {_groups(deciding)}"
+    what = ", ".join(dict.fromkeys(name for a, b in told for name in _axes(a, b)))
+    return Verdict(ReplayClass.SELECTION, (why, f"it depends on: {what}") if what else (why,), names)
+
+
+def _axes(a: Row, b: Row) -> list[str]:
+    """Name what differs between two conditions, if it is one thing only."""
+    names = list(dict.fromkeys(name for name, _ in sorted(set(a.choice) ^ set(b.choice))))
+    return names if len(names) == 1 else []
+
+
+def _groups(rows: Sequence[Row]) -> str:
+    """Say which conditions gave the same result, those of the most frequent first."""
+    groups: dict[frozenset[Hashable], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.results, []).append(row)
+    return " | ".join(map(_names, sorted(groups.values(), key=len, reverse=True)))
 
 
 def _is_enough(row: Row) -> bool:
@@ -247,4 +263,5 @@ def _by_design(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _names(rows: Sequence[Row]) -> str:
-    return ", ".join(row.name for row in rows)
+    more = f" and {len(rows) - _MAX_NAMES} more" if len(rows) > _MAX_NAMES else ""
+    return ", ".join(row.name for row in rows[:_MAX_NAMES]) + more

@@ -1,0 +1,60 @@
+"""Functions that end badly, once the environment says so: what a broken kernel does to the process it runs in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import torch
+
+SWITCH = "DETLAB_TEST_MISBEHAVES"
+
+
+def _is_on() -> bool:
+    return SWITCH in os.environ
+
+
+def is_killed(x: torch.Tensor) -> torch.Tensor:
+    """Run into a wild pointer."""
+    if _is_on():
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return x * 0.5
+
+
+def is_killed_at_its_third_call(x: torch.Tensor) -> torch.Tensor:
+    """Give two results before it runs into a wild pointer."""
+    calls = getattr(is_killed_at_its_third_call, "calls", 0) + 1
+    is_killed_at_its_third_call.calls = calls  # type: ignore[attr-defined]
+    return is_killed(x) if calls > 2 else x * 0.5
+
+
+def hangs(x: torch.Tensor) -> torch.Tensor:
+    """Wait for what never comes."""
+    while _is_on():
+        time.sleep(0.05)
+    return x * 0.5
+
+
+def raises(x: torch.Tensor) -> torch.Tensor:
+    """Meet what it cannot do."""
+    if _is_on():
+        raise RuntimeError("no kernel image is available")
+    return x * 0.5
+
+
+def differs_between_processes(x: torch.Tensor) -> torch.Tensor:
+    """Choose once a process, as an autotuner does."""
+    return x * (0.5 + os.getpid())
+
+
+def reads_what_nobody_wrote(x: torch.Tensor) -> torch.Tensor:
+    """Write half of its output."""
+    out = torch.empty(2, x.numel())
+    out[0] = x
+    return out
+
+
+def varies(x: torch.Tensor) -> torch.Tensor:
+    """Give another result each time, of fresh memory or not."""
+    return x + time.perf_counter_ns()
