@@ -20,6 +20,7 @@ _UNIT: Final = r"\(([^()]*)\) *$"
 SKIPPED: Final = "number of skipped iterations"
 NANS: Final = "number of nan iterations"
 GRAD_NORM: Final = "grad norm"
+MAIN_LOSSES: Final = ("lm loss", "loss")
 
 
 def parse(lines: pl.DataFrame, memory: Memory) -> pl.DataFrame:
@@ -73,21 +74,30 @@ def conclude(metrics: pl.DataFrame) -> pl.DataFrame:
     was skipped, which is how fp16 training starts.
     """
     heads = metrics.select(*_RECORD_KEY, "source").filter(metrics.select(starts_record()).to_series())
-    counts = metrics["name"].value_counts(sort=True).filter(is_loss(pl.col("name")))
-    loss = str(counts["name"][0]) if len(counts) else "lm loss"
-    names = metrics["name"].unique().cast(pl.String).to_list()
-    missing = _conclusions(metrics, heads, loss, _why_no_loss(ends_with_counters=SKIPPED in names))
+    names = metrics["name"].unique(maintain_order=True).cast(pl.String).to_list()
+    losses = _main_losses(metrics)
+    missing = _conclusions(metrics, heads, losses, _why_no_loss(ends_with_counters=SKIPPED in names))
     if GRAD_NORM in names:
-        missing += _conclusions(metrics, heads, GRAD_NORM, _why_no_norm())
+        missing += _conclusions(metrics, heads, [GRAD_NORM], _why_no_norm())
     return join_metrics([metrics, *missing]).sort("line", "step", maintain_order=True) if missing else metrics
 
 
 _RECORD_KEY: Final = ["line", "step"]
 
 
-def _conclusions(metrics: pl.DataFrame, heads: pl.DataFrame, name: str, why: pl.Expr) -> list[pl.DataFrame]:
-    """Give rows of one metric for the records that lack it, if there are any."""
-    there = metrics.filter(pl.col("name") == name).select(_RECORD_KEY)
+def _main_losses(metrics: pl.DataFrame) -> list[str]:
+    """Give the names of the loss of the model; those of experts are printed beside it, and without it."""
+    counts = metrics["name"].value_counts(sort=True).filter(is_loss(pl.col("name")))
+    main = [name for name in MAIN_LOSSES if name in counts["name"].cast(pl.String)]
+    return main or [str(counts["name"][0]) if len(counts) else MAIN_LOSSES[0]]
+
+
+def _conclusions(
+    metrics: pl.DataFrame, heads: pl.DataFrame, names: list[str], why: pl.Expr
+) -> list[pl.DataFrame]:
+    """Give rows of one metric, by the first of its names, for the records that lack it, if there are any."""
+    named = pl.col("name").is_in(pl.Series(names, dtype=pl.Categorical).implode())
+    there = metrics.filter(named).select(_RECORD_KEY)
     lacking = heads.join(there, on=_RECORD_KEY, how="anti", maintain_order="left")
     if lacking.is_empty():
         return []
@@ -96,7 +106,7 @@ def _conclusions(metrics: pl.DataFrame, heads: pl.DataFrame, name: str, why: pl.
         values = values.unique(_RECORD_KEY, keep="first", maintain_order=True)
         lacking = lacking.join(values, on=_RECORD_KEY, how="left", maintain_order="left")
     told = lacking.with_columns(why.struct.rename_fields(["state", "note"]).alias("why")).unnest("why")
-    return [missing_metrics(told.select(*heads.columns, "state", "note", name=pl.lit(name)))]
+    return [missing_metrics(told.select(*heads.columns, "state", "note", name=pl.lit(names[0])))]
 
 
 def _because(state: str, note: str) -> pl.Expr:

@@ -196,6 +196,20 @@ def test_three_records_without_any_loss_are_told_apart_by_their_other_fields(fie
     assert states(write(tmp_path, record(5, lm_loss=None, **fields)), "lm loss") == [(5, state)]
 
 
+def test_a_loss_that_vanishes_beside_one_of_the_experts_is_nan_suspect(tmp_path):
+    moe = {"load_balancing_loss": "1.300237E+00"}
+    lines = [record(1, **moe), *(record(step, lm_loss=None, grad_norm="nan", **moe) for step in (2, 3, 4))]
+    path = write(tmp_path, *(line.replace("load balancing loss", "load_balancing_loss") for line in lines))
+    assert states(path, "lm loss") == [(1, "value"), (2, "nan"), (3, "nan"), (4, "nan")]
+
+
+def test_a_loss_that_is_renamed_on_the_way_is_there(tmp_path):
+    renamed = [record(step).replace("lm loss", "loss") for step in (3, 4)]
+    path = write(tmp_path, record(1), record(2), *renamed)
+    assert states(path, "lm loss") == [(1, "value"), (2, "value")]
+    assert states(path, "loss") == [(3, "value"), (4, "value")]
+
+
 def test_a_loss_that_is_not_there_begins_no_segment(tmp_path):
     run = load_run(write(tmp_path, record(1), record(2, lm_loss=None), record(3)))
     assert run.log.segments.select("first_step", "last_step").rows() == [(1, 3)]
