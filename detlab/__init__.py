@@ -36,7 +36,15 @@ if TYPE_CHECKING:
         triage,
     )
     from detlab.errors import DetlabError
-    from detlab.kernel import ReplayReport, capture, capture_module, replay, replay_sizes
+    from detlab.kernel import (
+        Condition,
+        ReplayReport,
+        capture,
+        capture_module,
+        load_replay,
+        replay,
+        replay_sizes,
+    )
     from detlab.readers import load_run
     from detlab.record import Recorder
     from detlab.run import Run
@@ -49,6 +57,7 @@ __all__ = [
     "Capture",
     "ChangeComparison",
     "Comparison",
+    "Condition",
     "DetlabError",
     "MetricsComparison",
     "Recorder",
@@ -69,6 +78,7 @@ __all__ = [
     "find_failures",
     "load_capture",
     "load_comparison",
+    "load_replay",
     "load_run",
     "recurs_at",
     "replay",
@@ -85,6 +95,7 @@ _HOME: Final = {
     "Capture": "captures",
     "ChangeComparison": "comparison",
     "Comparison": "comparison",
+    "Condition": "kernel",
     "DetlabError": "errors",
     "MetricsComparison": "comparison",
     "Recorder": "record",
@@ -105,6 +116,7 @@ _HOME: Final = {
     "find_failures": "comparison",
     "load_capture": "captures",
     "load_comparison": "comparison",
+    "load_replay": "kernel",
     "load_run": "readers",
     "recurs_at": "comparison",
     "replay": "kernel",
