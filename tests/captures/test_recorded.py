@@ -116,3 +116,11 @@ def test_capture_that_cannot_be_ended_is_told_and_training_goes_on(
         dl.Recorder(tmp_path, capture="aten.neg.default"),
     ):
         assert torch.ones(2).neg().tolist() == [-1, -1]
+
+
+def test_compact_capture_is_told_of_in_the_report_of_its_replay(tmp_path: Path) -> None:
+    with dl.Recorder(tmp_path, capture="aten.neg.default", capture_compact=True):
+        torch.randn(1000)[:10].neg()
+    report = dl.replay(saved(tmp_path)[0], trials=2)
+    assert report.traced_output_seen is True
+    assert any("layout no longer exact" in problem for problem in report.problems)

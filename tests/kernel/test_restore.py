@@ -96,6 +96,34 @@ def test_every_dtype_layout_and_aliasing_survives(
     assert sharing(restored) == sharing(tensors)
 
 
+NUMBERS = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.int64)
+WRITABLE = sorted(set(LAYOUTS) - {"expanded", "overlapping", "empty", "scalar"})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dtype=st.sampled_from(NUMBERS),
+    layout=st.sampled_from(WRITABLE),
+    is_itself=st.booleans(),
+    raw=st.binary(min_size=512, max_size=512),
+)
+def test_call_that_mutates_what_it_reads_gives_the_same_every_time(
+    dtype: torch.dtype,
+    layout: str,
+    is_itself: bool,
+    raw: bytes,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    base = bits(raw, dtype)  # both arguments are views of it
+    a, b = LAYOUTS[layout](base[:24]), LAYOUTS[layout](base[24:48])
+    args = (a, a if is_itself else b)
+    folder = tmp_path_factory.mktemp("capture")
+    pending = save_capture(folder, aten.mul_.Tensor, args, {}, site="here", rank=0)
+    pending.complete([aten.mul_.Tensor(*args)])
+    report = replay(load_capture(folder), trials=3)
+    assert (report.traced_output_seen, report.num_distinct) == (True, 1)
+
+
 @pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")
 @settings(max_examples=40, deadline=None)
 @given(
