@@ -66,7 +66,7 @@ def build_report(capture: Capture, conditions: Sequence[Condition], made: Sequen
         outputs=tuple(outputs),
         traced_output_seen=is_seen,
         other_conditions="" if as_training else conditions_text(capture, changes),
-        problems=(*_problems(made, changes, verdict), *problems),
+        problems=(*capture.notes, *_problems(made, changes, verdict), *problems),
         why=verdict.why,
         decided_by=verdict.decided_by if len(made) > 1 else (),
         traced_under=seen_under,
