@@ -40,7 +40,7 @@ MEANS: Final = {
     DIVERGED: "It does not recur, and the runs had parted before its onset: the first difference decides. "
     "Suspect a race or hardware there.",
     NOT_ENOUGH: "One pass over these steps cannot tell data and optimisation from a race or hardware.",
-    NO_SPIKE: "No loss and no norm leaves its band upwards, and all are finite.",
+    NO_SPIKE: "No loss and no norm leaves its band upwards, and all that are printed are finite.",
 }
 """Every conclusion, and what it means."""
 

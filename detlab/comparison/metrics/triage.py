@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from typing import Any, Final
 
-import polars as pl
-
 from detlab.comparison.metrics.conclusions import advise, conclude, explain
-from detlab.comparison.metrics.spike_bands import ENOUGH
-from detlab.comparison.metrics.spike_events import Event, counted
-from detlab.comparison.metrics.spike_series import (
-    kinds_of_names,
-    record_steps,
-    uninformative,
-    zero_stretches,
+from detlab.comparison.metrics.spike_events import Event
+from detlab.comparison.metrics.spike_series import kinds_of_names, record_steps
+from detlab.comparison.metrics.triage_notes import (
+    tell_of_metrics,
+    tell_of_others,
+    tell_of_validations,
+    with_numbers,
 )
 from detlab.comparison.metrics.triage_rules import (
     NOT_COVERED,
@@ -25,19 +23,16 @@ from detlab.comparison.metrics.triage_rules import (
     Outcome,
     attempt_of,
     find_events,
-    first_difference,
     judge_attempt,
     own_attempts,
 )
 from detlab.comparison.metrics.triage_text import summary
-from detlab.comparison.metrics.validation import attribute_failures
 from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.run import Run
 
 Place = str | PathLike[str]
 SCHEMA: Final = "detlab.triage/1"
-_NO_LIMIT: Final = 2**62
 _TRIED: Final = 10
 """So many events are held against the other runs to find one that they say something of."""
 
@@ -82,7 +77,7 @@ class Triage:
         """What was looked at: ``metrics``, number of ``records``, ``first_step`` and ``last_step``."""
         steps = record_steps(self.run.metrics)
         return {
-            "metrics": list(kinds_of_names(_with_numbers(self.run.metrics))),
+            "metrics": list(kinds_of_names(with_numbers(self.run.metrics))),
             "records": len(steps),
             "first_step": int(steps[0]) if len(steps) else None,
             "last_step": int(steps[-1]) if len(steps) else None,
@@ -151,7 +146,7 @@ def triage(
     loaded = as_run(run)
     others = [as_run(each) for each in ([] if reference is None else [reference]) + list(reruns)]
     spikes = find_events(loaded)
-    if not spikes and not kinds_of_names(_with_numbers(loaded.metrics)):
+    if not spikes and not kinds_of_names(with_numbers(loaded.metrics)):
         raise InputError(
             f"{loaded.label} has no loss and no norm among its metrics.",
             "give the log of the rank that prints the steps; Megatron prints them on the last one",
@@ -166,7 +161,11 @@ def triage(
         conclusion,
         explain(conclusion, main, outcomes),
         advise(loaded, main, conclusion, outcomes),
-        (*_attributions(loaded), *_others_alone(loaded, main, others), *_notes(loaded.metrics, spikes)),
+        (
+            *tell_of_validations(loaded),
+            *tell_of_others(loaded, main, others),
+            *tell_of_metrics(loaded.metrics, spikes),
+        ),
         tuple((each.label, what) for each in [loaded, *others] for what in each.problems),
     )
 
@@ -183,52 +182,3 @@ def _choose(run: Run, spikes: Sequence[Event], others: Sequence[Run]) -> tuple[E
         if any(each.recurs not in (NOT_COVERED, OTHER_RECIPE) for each in outcomes):
             return event, outcomes
     return chosen
-
-
-def _others_alone(run: Run, main: Event | None, others: Sequence[Run]) -> Iterator[str]:
-    """Where nothing went wrong in a run, say what did in the others, or since when they differ."""
-    for other in others if main is None else ():
-        found = find_events(other)
-        if found:
-            yield f"{other.label} has one: {found[0].says} Triage that run, with {run.label} as a rerun"
-            continue
-        first = first_difference(run, other, _NO_LIMIT)
-        if first.step is not None:
-            since = f"from step {first.step} on ({', '.join(first.names[:3])})"
-            yield f"{other.label} differs from {run.label} {since}: compare the metrics"
-
-
-def _attributions(run: Run) -> Iterator[str]:
-    """Say what the reruns of a failed validation show, where the logs tell of any."""
-    for row in attribute_failures(run).filter(pl.col("num_results") > 1).iter_rows(named=True):
-        step = "" if row["step"] is None else f" at step {row['step']}"
-        rank = "" if row["rank"] is None else f" on rank {row['rank']}"
-        failure = f"failed validation{step}{rank} ({row['message']})"
-        yield f"{failure}: {row['conclusion']}: {row['why']} Next: {row['next']}"
-
-
-def _with_numbers(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Leave out what has no value: a rank without the last pipeline stage prints a loss that is none."""
-    return metrics.filter(pl.col("value").is_not_null())
-
-
-def _notes(metrics: pl.DataFrame, spikes: Sequence[Event]) -> Iterator[str]:
-    norms = kinds_of_names(metrics)
-    known = {*kinds_of_names(_with_numbers(metrics)), *(name for each in spikes for name in each.metrics)}
-    num = len(record_steps(metrics))
-    if known and not spikes and num <= ENOUGH:
-        shows = "a loss that jumps by 30 % or more, or a norm fivefold"
-        yield f"{counted(num, 'record')} make no band: only {shows}, is found"
-    for name in norms:
-        if name not in known:
-            yield f"{name} has no number in any record: give the log of the rank that has it"
-    for name, value, num, resolution in uninformative(metrics).iter_rows():
-        decimals = 0 if not resolution else max(0, round(-pl.Series([resolution]).log10()[0]))
-        text = f"{value:.{decimals}f}" if resolution else f"{value:g}"
-        zero = ", never evidence of a zero gradient" if value == 0 and norms[name] else ""
-        yield f"{name} is {text} in all {num:,} records: not informative (not logged, or broken){zero}"
-    for name, first, last, num in zero_stretches(metrics).iter_rows():
-        yield (
-            f"{name} is zero from step {first} to {last} ({num:,} records): not informative there (not "
-            "logged, or broken)"
-        )

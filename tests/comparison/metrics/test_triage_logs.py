@@ -373,3 +373,20 @@ def test_of_too_few_records_for_a_band_it_is_said_that_only_jumps_show(num, run_
     assert [note.startswith("8 records make no band: only a loss that jumps") for note in notes] == [True] * (
         num == 8
     )
+
+
+def test_an_auxiliary_loss_that_is_no_longer_printed_is_told(run_of):
+    def run(last, label, every=1):
+        lines = quiet(1, 60)
+        for at in range(0, last, every):
+            lines[at] = lines[at].replace(
+                "| loss scale", f"| mtp_1 loss: {2.6 + 0.01 * (at % 5):.6E} | loss scale"
+            )
+        return run_of(lines, label=label)
+
+    triage = checked(dl.triage(run(40, "a")))
+    assert triage.notes == (
+        "mtp_1 loss is not printed after step 40, and records go on to 60: it may be NaN",
+    )
+    assert "all that are printed are finite" in triage.why
+    assert checked(dl.triage(run(60, "b"))).notes == checked(dl.triage(run(51, "c", every=10))).notes == ()
