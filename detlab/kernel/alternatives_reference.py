@@ -11,13 +11,14 @@ import torch
 
 from detlab.captures import Capture
 from detlab.captures.values import GeneratorSpec, TensorSpec, leaves
-from detlab.digest import plain_cpu_bytes
+from detlab.digest import plain_cpu_bytes, tensor_digest
 from detlab.errors import CaptureError
 from detlab.kernel.alternatives_report import Closeness
 from detlab.kernel.differences_bits import ulp_distance
 from detlab.kernel.ops import written_arguments
 from detlab.kernel.restore import RestoredCall
 
+_DRAWS: Final = "the call draws random numbers, and draws others in float64"
 _NO_ULP: Final = (torch.float4_e2m1fn_x2,)  # two values a byte
 
 
@@ -53,8 +54,8 @@ def float64_reference(
     why = "" if given else _why_none(capture)
     if not why:
         try:
-            outputs = _outputs_in_float64(capture, func)
-            why = _why_unlike(outputs, shapes)
+            outputs, draws = _outputs_in_float64(capture, func)
+            why = _DRAWS if draws and not given else _why_unlike(outputs, shapes)
         except (CaptureError, RuntimeError, TypeError) as error:
             why = str(error.__cause__ or error).partition("\n")[0]
     if why:
@@ -100,28 +101,40 @@ def farther(a: Closeness | None, b: Closeness | None) -> Closeness | None:
     )
 
 
-def _outputs_in_float64(capture: Capture, func: Callable[..., Any]) -> list[torch.Tensor]:
-    """Give outputs and mutated arguments of the call in float64, each object once, as a trial does."""
+def _outputs_in_float64(capture: Capture, func: Callable[..., Any]) -> tuple[list[torch.Tensor], bool]:
+    """Give outputs and mutated arguments of the call in float64, each object once, as a trial does.
+
+    Returns
+    -------
+    These, and whether the call drew from the default generator.
+    """
     wide: dict[int, torch.Tensor] = {}
+    states: list[torch.Tensor] = []
 
     def widened(value: Any) -> Any:
         if isinstance(value, list | tuple):
             return type(value)([widened(item) for item in value])
+        if isinstance(value, dict):
+            return {name: widened(item) for name, item in value.items()}
         if isinstance(value, torch.dtype):
             return _wide(value)
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in wide:
-            wide[id(value)] = value.detach().to(_wide(value.dtype)).clone()
+            copy = value.detach().to(_wide(value.dtype)).clone()
+            wide[id(value)] = copy.requires_grad_(value.requires_grad)
         return wide[id(value)]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with torch.no_grad():
-            return func(*widened(list(args)), **{name: widened(value) for name, value in kwargs.items()})
+        states.append(torch.get_rng_state())
+        returned = func(*widened(list(args)), **widened(kwargs))
+        states.append(torch.get_rng_state())
+        return returned
 
     restored = RestoredCall(capture, call, "cpu")
     found = [wide.get(id(tensor), tensor) for tensor in restored.run()]
-    return list({id(tensor): tensor for tensor in found}.values())
+    draws = len({tensor_digest(state) for state in states}) > 1
+    return list({id(tensor): tensor for tensor in found}.values()), draws
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -133,8 +146,9 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 def _why_none(capture: Capture) -> str:
     """Say why the op in float64 would not be the same call."""
     values = [(name, leaf) for name, value in capture.arguments for leaf in leaves(value)]
-    if capture.generators or any(isinstance(leaf, GeneratorSpec) for _, leaf in values):
-        return "the call draws random numbers, and draws others in float64"
+    is_seeded = capture.is_op and capture.generators  # of a Python function they are always captured
+    if is_seeded or any(isinstance(leaf, GeneratorSpec) for _, leaf in values):
+        return _DRAWS
     written = written_arguments(capture)
     specs = [(name, leaf) for name, leaf in values if isinstance(leaf, TensorSpec)]
     mutated = {leaf.storage for name, leaf in specs if name in written}
