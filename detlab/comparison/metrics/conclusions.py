@@ -92,7 +92,7 @@ def _reasons(conclusion: str, event: Event | None, outcomes: Sequence[Outcome]) 
     if any(each.recurs == NO and _never_equal(each.first) for each in outcomes):
         yield "Runs that were never equal may be of another recipe, seed or data: then this says nothing."
     if len(outcomes) > _SHOWN:
-        yield f"And {len(outcomes) - _SHOWN} more passes."
+        yield f"And {len(outcomes) - _SHOWN} more."
     recurring = sum(each.recurs in RECURS for each in outcomes)
     absent = [each for each in outcomes if each.recurs == NO]
     if recurring and absent:
@@ -113,16 +113,27 @@ def _told(outcome: Outcome, event: Event) -> str:
     other_rank = f" on rank {match.rank}" if match and match.rank not in (None, event.rank) else ""
     words = {
         EQUAL: f"has it again at step {event.onset}{_on_rank(event)}, {_equal_words(first)}",
-        OTHER_VALUES: f"has it at the same step{other_rank}{_other_values(first)}: {_parted(first, event)}",
+        OTHER_VALUES: f"{_same_step(match, event)}{other_rank}{_other_values(first)}: "
+        f"{_parted(first, event)}",
         SAMPLES: f"has it at {at}, at the same consumed samples",
         NEAR: f"has it nearby, at {at}; {_parted(first, event)}",
         NO: f"does not have it{f' (but one at {at})' if match else ''}: {_parted(first, event)}",
-        NOT_COVERED: f"does not cover steps {event.onset} to {event.peak}"
-        + (f" (it has one at {at})" if match else ""),
+        NOT_COVERED: f"does not cover {_steps(event)}" + (f" (it has one at {at})" if match else ""),
         OTHER_RECIPE: f"does not have it, but was asked for something else ({', '.join(first.settings)} "
-        "differ), so that this says nothing of race or hardware",
+        f"differ{'s' if len(first.settings) == 1 else ''}), so that this says nothing of race or hardware",
     }
     return words[outcome.recurs]
+
+
+def _steps(event: Event) -> str:
+    one = event.onset == event.peak
+    return f"step {event.onset}" if one else f"steps {event.onset} to {event.peak}"
+
+
+def _same_step(match: Event | None, event: Event) -> str:
+    if match is None or match.kind == event.kind:
+        return "has it at the same step"
+    return f"goes wrong at the same step, if in another way ({match.metric}: {match.kind})"
 
 
 def _other_values(first: FirstDifference) -> str:

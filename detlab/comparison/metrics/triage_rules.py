@@ -233,8 +233,10 @@ def _covers(run: Run, event: Event, every: int) -> bool:
 
 
 def _nearest(event: Event, others: Sequence[Event]) -> Event | None:
-    """Find the event of the same kind, a message beside a message, whose onset is nearest."""
+    """Find the event whose onset is nearest: of the same kind, or of another that begins at the same step."""
     alike = [each for each in others if each.kind == event.kind]
+    if not any(_at_one_step(event, each) for each in alike):
+        alike = [each for each in others if _at_one_step(event, each)] or alike
     return min(alike, key=lambda each: (abs(each.onset - event.onset), each.rank != event.rank), default=None)
 
 

@@ -182,7 +182,7 @@ class TestTable:
         a = spiky(50, rate="3.0E-04")
         triage = checked(dl.triage(a, reruns=[calm(a, since=31214, rate="1.5E-04")]))
         assert triage.conclusion == "not enough evidence"
-        assert "asked for something else (learning rate differ)" in triage.why
+        assert "asked for something else (learning rate differs)" in triage.why
 
     def test_a_rerun_on_other_data_that_is_calm_says_nothing(self):
         a = spiky(50, samples=0)

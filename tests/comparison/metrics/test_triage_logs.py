@@ -390,3 +390,12 @@ def test_an_auxiliary_loss_that_is_no_longer_printed_is_told(run_of):
     )
     assert "all that are printed are finite" in triage.why
     assert checked(dl.triage(run(60, "b"))).notes == checked(dl.triage(run(51, "c", every=10))).notes == ()
+
+
+def test_a_rerun_that_is_nan_where_the_run_spikes_goes_wrong_at_the_same_step(run_of):
+    a = run_of([*quiet(1, 40), record(41, 9.0, "30.0"), *quiet(42, 60)])
+    b = run_of([*quiet(1, 40), *(record(step, None, "nan") for step in range(41, 46))], label="b")
+    for one, other in ((a, b), (b, a)):
+        triage = checked(dl.triage(one, reruns=[other]))
+        assert (triage.conclusion, triage.outcomes[0].recurs) == ("recurs", "other values")
+        assert "goes wrong at the same step, if in another way" in triage.why
