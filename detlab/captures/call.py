@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from detlab.captures.checks import FORMAT, as_of_today, check_whole
 from detlab.captures.decode import decode, generator_spec, storage_spec
-from detlab.captures.fields import EDITED_HINT, fields, printable, texts
+from detlab.captures.fields import EDITED_HINT, fields, printable
 from detlab.captures.state import STATE_FIELDS
 from detlab.captures.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value, encode, leaves
 from detlab.digest import ALGORITHM
@@ -18,14 +19,8 @@ from detlab.errors import CaptureError
 Row = TypeVar("Row")
 
 CAPTURE_JSON: Final = "capture.json"
-FORMAT: Final = "detlab.capture/2"
-FIRST_FORMAT: Final = "detlab.capture/1"
-"""The format of captures before those of Python functions; read as well."""
-
 OP_NAME: Final = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
 """``namespace.name.overload``, the only form of an op's name."""
-
-_PRECISIONS: Final = frozenset({"highest", "high", "medium"})
 
 CALLABLE_NAME: Final = re.compile(r"[\w.<>-]{1,200}:[\w.<>-]{1,200}")
 """``module:qualified.name`` of a Python callable; shown to people, never looked up."""
@@ -144,7 +139,7 @@ class Capture:
             The content is of another version, or not exactly of this form.
         """
         place = str(folder / CAPTURE_JSON)
-        found = fields(_as_of_today(content, place), _FIELDS, place)
+        found = fields(as_of_today(content, place), _FIELDS, place)
         if not OP_NAME.fullmatch(found["op"]) and not CALLABLE_NAME.fullmatch(found["op"]):
             raise CaptureError(f"{place}: {found['op']!r} is not the name of an op.", EDITED_HINT)
         digests = fields(found["digests"], _DIGEST_FIELDS, f"{place}: digests")
@@ -172,9 +167,7 @@ class Capture:
             state=fields(found["state"], STATE_FIELDS, f"{place}: state"),
             path=folder,
         )
-        _check_texts(capture, place)
-        _check_references(capture, place)
-        _check_arguments(capture, place)
+        check_whole(capture, place)
         return capture
 
 
@@ -215,68 +208,6 @@ _FIELDS: Final[dict[str, type]] = {
     "state": dict,
 }
 _DIGEST_FIELDS: Final[dict[str, type]] = {"algorithm": str, "in": list, "inputs": list, "outputs": list}
-
-
-def _as_of_today(content: object, place: str) -> object:
-    """Give the content in the newest format; older ones lack what they could not hold."""
-    found = content.get("schema") if isinstance(content, dict) else type(content).__name__
-    if isinstance(content, dict) and found == FIRST_FORMAT:
-        storages, state = content.get("storages"), content.get("state")
-        if isinstance(storages, list):
-            storages = [_whole_storage(row) for row in storages]
-        if isinstance(state, dict):
-            state = {"autocast": ""} | state
-        return {"num_positional": 0, "mutates": []} | content | {"storages": storages, "state": state}
-    if found != FORMAT:
-        raise CaptureError(
-            f"{place} is {found!r}; this detlab reads {FORMAT!r}.",
-            "read it with the version of detlab that wrote it",
-        )
-    return content
-
-
-def _whole_storage(row: object) -> object:
-    return {"start": 0, "full_bytes": row.get("num_bytes")} | row if isinstance(row, dict) else row
-
-
-def _check_arguments(capture: Capture, place: str) -> None:
-    names = [name for name, _ in capture.arguments]
-    if len(set(names)) != len(names):
-        raise CaptureError(f"{place} gives one argument twice.", EDITED_HINT)
-    if not 0 <= capture.num_positional <= len(names):
-        raise CaptureError(
-            f"{place} passes {capture.num_positional} of {len(names)} arguments by position.", EDITED_HINT
-        )
-    if odd := [name for name in capture.mutates if name not in names]:
-        raise CaptureError(f"{place} says that the call changes {odd[0]!r}, which it has not.", EDITED_HINT)
-    if capture.rank < 0:
-        raise CaptureError(f"{place} is of rank {capture.rank}.", EDITED_HINT)
-
-
-def _check_texts(capture: Capture, place: str) -> None:
-    """Check what is shown to people, which must not steer their terminal."""
-    printable(capture.site, f"{place}: site")
-    printable(capture.schema, f"{place}: op_schema")
-    for name in ("float32_matmul_precision", "autocast", "cpu_capability", "device_name"):
-        printable(capture.state[name], f"{place}: state.{name}")
-    if capture.state["float32_matmul_precision"] not in _PRECISIONS:
-        raise CaptureError(f"{place}: state.float32_matmul_precision is none of torch's.", EDITED_HINT)
-    for name in ("versions", "env"):
-        texts(capture.state[name], f"{place}: state.{name}")
-
-
-def _check_references(capture: Capture, place: str) -> None:
-    values = [value for _, value in capture.arguments]
-    for value in (*leaves(values), *capture.generators):
-        index = (
-            value.storage
-            if isinstance(value, TensorSpec)
-            else value.state
-            if isinstance(value, GeneratorSpec)
-            else 0
-        )
-        if index >= max(len(capture.storages), 1):
-            raise CaptureError(f"{place} names storage {index} of {len(capture.storages)}.", EDITED_HINT)
 
 
 def _rows(

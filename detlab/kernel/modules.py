@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -15,34 +11,19 @@ from torch import nn
 
 from detlab.captures.values import leaves
 from detlab.errors import InputError
+from detlab.kernel.module_state import (
+    attributes_kept,
+    copied_state,
+    number_places,
+    random_tracker,
+    tensor_places,
+)
 
 Tensors = Mapping[str, torch.Tensor]
 Number = bool | int | float
 
 ARGUMENTS: Final = ("parameters", "state", "numbers", "trackers", "inputs", "keywords", "gradients")
 """What a `ModuleCall` takes, in order; a capture of a module holds just these."""
-
-_MAX_DEPTH: Final = 6
-_OWN: Final = frozenset(vars(nn.Module()))
-"""Attributes that every module has for torch's own sake: hooks, and the tables of its parts."""
-
-_CODE: Final = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, partial)
-
-_TRACKERS: Final = "megatron.core.tensor_parallel.random"
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an object holds a tensor: an entry of a dictionary or a list."""
-
-    holder: Any
-    key: Any
-
-    def get(self) -> Any:
-        return self.holder[self.key]
-
-    def put(self, value: object) -> None:
-        self.holder[self.key] = value
 
 
 class ModuleCall:
@@ -69,15 +50,15 @@ class ModuleCall:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Give every other tensor that the module holds, by the path to it."""
-        return {name: place.get() for name, place in self._places().items()}
+        return {name: place.get() for name, place in tensor_places(self._module).items()}
 
     def numbers(self) -> dict[str, Number]:
         """Give the plain numbers among the attributes of the module and its parts."""
-        return {name: place.get() for name, place in self._number_places().items()}
+        return {name: place.get() for name, place in number_places(self._module).items()}
 
     def trackers(self) -> dict[str, Any]:
         """Give the states of Megatron's random trackers; none where Megatron is not loaded."""
-        tracker = _tracker()
+        tracker = random_tracker()
         return {} if tracker is None else dict(tracker.get_states())
 
     def __call__(
@@ -147,34 +128,34 @@ class ModuleCall:
         self, parameters: Tensors, state: Tensors, numbers: Mapping[str, Number], trackers: Mapping[str, Any]
     ) -> Iterator[None]:
         """Let the module hold these, and put back what it held."""
-        own = dict(self._module.named_parameters())
-        places, counts, tracker = self._places(), self._number_places(), _tracker()
+        own, tracker = dict(self._module.named_parameters()), random_tracker()
+        places, counts = tensor_places(self._module), number_places(self._module)
         self._check("parameters", own, parameters)
         self._check("tensors", places, state)
         self._check("numbers", counts, numbers)
         self._check("random trackers", self.trackers(), trackers)
-        before = [(place, place.get()) for place in (*places.values(), *counts.values())]
+        before = [(place, place.get()) for place in places.values()]
         datas = [(each, each.data, each.requires_grad) for each in own.values()]
         streams = self.trackers()
-        try:
-            for name, each in own.items():
-                each.data = parameters[name].detach()
-                each.requires_grad_(parameters[name].requires_grad)
-            for name, place in places.items():
-                place.put(state[name])
-            for name, place in counts.items():
-                place.put(numbers[name])
-            if tracker is not None:
-                tracker.set_states({name: _copied(each) for name, each in trackers.items()})
-            yield
-        finally:
-            for each, data, needs_grad in datas:
-                each.data = data
-                each.requires_grad_(needs_grad)
-            for place, value in before:
-                place.put(value)
-            if tracker is not None:
-                tracker.set_states(streams)
+        with attributes_kept(self._module):
+            try:
+                for name, each in own.items():
+                    each.data = parameters[name].detach()
+                    each.requires_grad_(parameters[name].requires_grad)
+                for given, there in ((state, places), (numbers, counts)):
+                    for name, place in there.items():
+                        place.put(given[name])
+                if tracker is not None:
+                    tracker.set_states({name: copied_state(each) for name, each in trackers.items()})
+                yield
+            finally:
+                for each, data, needs_grad in datas:
+                    each.data = data
+                    each.requires_grad_(needs_grad)
+                for place, value in before:
+                    place.put(value)
+                if tracker is not None:
+                    tracker.set_states(streams)
 
     def _check(self, what: str, here: Mapping[str, object], given: Mapping[str, object]) -> None:
         if odd := sorted(here.keys() ^ given.keys()):
@@ -185,66 +166,10 @@ class ModuleCall:
                 "build the module with the configuration of training",
             )
 
-    def _places(self) -> dict[str, _Place]:
-        """Find the tensors beside the parameters: buffers, attributes, and what hangs on parameters."""
-        found: dict[str, _Place] = {}
-        seen: set[int] = set()
-        for prefix, part in self._module.named_modules():
-            start = f"{prefix}." if prefix else ""
-            for name, buffer in part._buffers.items():
-                if buffer is not None:
-                    found[start + name] = _Place(part._buffers, name)
-            for name, parameter in part._parameters.items():
-                if parameter is not None and id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    found |= _tensors_of(vars(parameter), start + name, seen)
-            own = {name: value for name, value in vars(part).items() if name not in _OWN}
-            found |= _tensors_of(own, prefix, seen, holder=vars(part))
-        return found
-
-    def _number_places(self) -> dict[str, _Place]:
-        return {
-            f"{prefix}.{name}" if prefix else name: _Place(vars(part), name)
-            for prefix, part in self._module.named_modules()
-            for name, value in vars(part).items()
-            if type(value) in (bool, int, float) and (name == "training" or name not in _OWN)
-        }
-
 
 def differentiable(outputs: object) -> list[torch.Tensor]:
     """Give the tensors among outputs that a gradient can be given for, in order."""
     return [leaf for leaf in leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-
-
-def _tensors_of(
-    items: Any, path: str, seen: set[int], *, holder: Any = None, depth: int = 0
-) -> dict[str, _Place]:
-    """Find the tensors in a dictionary or a list, and in the plain objects that it holds."""
-    pairs = items.items() if isinstance(items, dict) else enumerate(items)
-    start = f"{path}." if path else ""
-    found: dict[str, _Place] = {}
-    for key, value in list(pairs):
-        name = f"{start}{key}"
-        if isinstance(value, nn.Parameter | nn.Module):
-            continue
-        if isinstance(value, torch.Tensor):
-            if not isinstance(items, tuple):
-                found[name] = _Place(items if holder is None else holder, key)
-        elif id(value) not in seen and depth < _MAX_DEPTH:
-            inner = _inside(value)
-            if inner is not None:
-                seen.add(id(value))
-                found |= _tensors_of(inner, name, seen, depth=depth + 1)
-    return found
-
-
-def _inside(value: object) -> Any:
-    """Give what a container or a plain object holds; None for everything else."""
-    if isinstance(value, dict | list | tuple):
-        return value
-    if isinstance(value, _CODE) or type(value).__module__.partition(".")[0] in ("torch", "builtins"):
-        return None
-    return getattr(value, "__dict__", None)
 
 
 def _detached(outputs: Any) -> Any:
@@ -254,15 +179,3 @@ def _detached(outputs: Any) -> Any:
     if isinstance(outputs, list | tuple):
         return [_detached(item) for item in outputs]
     return outputs.detach() if isinstance(outputs, torch.Tensor) else outputs
-
-
-def _tracker() -> Any:
-    """Give Megatron's tracker of random states, where it was made."""
-    module = sys.modules.get(_TRACKERS)
-    tracker = getattr(module, "_CUDA_RNG_STATE_TRACKER", None)
-    return tracker if hasattr(tracker, "get_states") else None
-
-
-def _copied(state: Any) -> Any:
-    """Copy the state of a generator, which a tracker replaces or overwrites."""
-    return state.clone() if isinstance(state, torch.Tensor) else state.clone_state()

@@ -104,6 +104,22 @@ def test_state_of_a_quantizer_is_captured_and_put_back_before_every_trial(tmp_pa
     assert (report.traced_output_seen, report.num_distinct) == (True, 1)
 
 
+def test_what_a_module_makes_at_its_first_call_is_made_again_every_time(tmp_path: Path) -> None:
+    class Lazy(nn.Linear):
+        scale = None
+
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            if self.scale is None:
+                self.scale = given.detach().abs().max()
+                self.register_buffer("offset", torch.zeros(1))
+            return super().forward(given * self.scale)
+
+    module = Lazy(8, 4)
+    capture = dl.capture_module(module, values(), path=tmp_path)
+    assert dl.replay(capture, call=module, trials=3).traced_output_seen is True
+    assert (module.scale, dict(module.named_buffers())) == (None, {})
+
+
 def test_mode_of_training_is_captured(tmp_path: Path) -> None:
     capture = dl.capture_module(network().eval(), values(), path=tmp_path)
     assert dl.replay(capture, call=network().train(), trials=3).traced_output_seen is True
