@@ -15,6 +15,8 @@ COMPONENT: Final = {
 }
 """What the two parts of a complex number are."""
 
+_PIECE: Final = 1 << 22
+
 _NO_SIGN: Final = (torch.float8_e8m0fnu,)
 PACKED: Final = (torch.float4_e2m1fn_x2,)
 """Two values a byte: their bits are compared, no distance is told."""
@@ -81,6 +83,20 @@ def finest_spacing_log2(values: NDArray[np.float64], dtype: torch.dtype) -> int 
         return None
     subnormal = int(np.frexp(torch.finfo(dtype).smallest_normal)[1]) - precision(dtype)
     return max(int(np.frexp(np.abs(nonzero).min())[1]) - precision(dtype), subnormal)
+
+
+def count_nan(tensor: torch.Tensor) -> int:
+    """Count the NaNs of a tensor piece by piece, so that a large one takes no memory of its size.
+
+    Eight-bit and packed floats are looked at as far as torch can; of other dtypes there are none.
+    """
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return 0
+    try:
+        pieces = torch.split(tensor.detach().reshape(-1), _PIECE)
+        return sum(int(torch.count_nonzero(torch.isnan(piece))) for piece in pieces)
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def words(tensor: torch.Tensor) -> NDArray[Any]:

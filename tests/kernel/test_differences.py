@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.kernel.differences import OutputResult, OutputWatch, quantum_log2, ulp_distance
+from detlab.kernel.differences_bits import count_nan
 from detlab.kernel.differences_elements import MAX_ELEMENTS
 from detlab.kernel.differences_words import describe, details, histogram_text
 
@@ -317,3 +318,18 @@ def test_details_spread_the_distances() -> None:
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any))
 def test_histogram_in_words_keeps_to_one_line(counts: list[int]) -> None:
     assert len(histogram_text(tuple(counts))) < 220
+
+
+def test_first_result_need_not_be_added_to_be_measured_against() -> None:
+    watch = OutputWatch(torch.zeros(4))
+    watch.add(torch.tensor([0.0, 1.0, 0.0, 0.0]))
+    assert (watch.result(0).distinct, watch.result(0).elements_different) == (1, 1)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.complex64, torch.int64], ids=str)
+def test_nans_are_counted_piece_by_piece(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    values = torch.tensor([math.nan, 1.0, 2.0, math.nan, math.nan])
+    has_nan = dtype.is_floating_point or dtype.is_complex
+    values = values.to(dtype) if has_nan else values.nan_to_num().to(dtype)
+    monkeypatch.setattr("detlab.kernel.differences_bits._PIECE", 2)
+    assert count_nan(values) == (3 if has_nan else 0)
