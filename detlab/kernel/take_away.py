@@ -178,6 +178,7 @@ def _call_of(capture: Capture) -> dict[str, Any]:
         "gives_fresh_memory": gives_fresh_memory(capture.op),
         "device": capture.device,
         "grad_mode": not capture.is_op and capture.state["grad_mode"],
+        "autocast": "" if capture.is_op else capture.state["autocast"],
         "arguments": [[name, encode(value)] for name, value in capture.arguments],
         "num_positional": capture.num_positional,
         "mutates": sorted(written_arguments(capture)),

@@ -25,7 +25,10 @@ _FLAGS: Final[tuple[tuple[str, Callable[..., dict[str, Any]]], ...]] = (
     ),
     ("mkldnn (on|off)", lambda on: {"mkldnn": _ON[on]}),
     ("cudnn benchmark (on|off)", lambda on: {"cudnn_benchmark": _ON[on]}),
-    ("tf32 (on|off)", lambda on: {"tf32": _ON[on]}),
+    (
+        "tf32 (on|off)",  # in matrix products it follows from the precision
+        lambda on: {"tf32": _ON[on], "float32_matmul_precision": "high" if _ON[on] else "highest"},
+    ),
     ("blas (cublas|cublaslt)", lambda blas: {"blas": blas}),
     (
         "float32 matmul precision (highest|high|medium)",

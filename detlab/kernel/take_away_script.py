@@ -87,7 +87,9 @@ class Call:
         first = CALL["num_positional"]
         names, values = list(self.arguments), list(self.arguments.values())
         named = dict(zip(names[first:], values[first:], strict=True))
-        with torch.set_grad_enabled(CALL["grad_mode"]):
+        kind, dtype = torch.device(self.device).type, CALL["autocast"]
+        autocast = torch.autocast(kind, getattr(torch, dtype) if dtype else None, enabled=bool(dtype))
+        with torch.set_grad_enabled(CALL["grad_mode"]), autocast:
             returned = self.function(*values[:first], **named)
         found = [as_tensor(leaf) for leaf in leaves(returned) if leaf is not None]
         found += [tensor for name, tensor in self.tensors() if name in self.mutated]
@@ -322,7 +324,7 @@ def set_flags(condition: dict[str, Any]) -> None:
     torch.backends.cudnn.benchmark = condition["cudnn_benchmark"]
     torch.backends.cudnn.deterministic = condition["cudnn_deterministic"]
     if condition["tf32"] is not None:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = condition["tf32"]
+        torch.backends.cudnn.allow_tf32 = condition["tf32"]
     if condition["blas"] is not None and torch.cuda.is_available():
         torch.backends.cuda.preferred_blas_library(condition["blas"])
 

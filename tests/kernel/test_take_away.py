@@ -444,6 +444,7 @@ def test_call_that_does_not_come_with_torch_has_a_marked_place(
 
 def scale(x: torch.Tensor, *, by: dict[str, Any]) -> dict[str, torch.Tensor]:
     by["out"].copy_(x[by["part"]] * by["factor"])
+    assert torch.mm(x.detach()[None], x.detach()[:, None]).dtype is torch.bfloat16  # autocast is as it was
     return {"grad": torch.autograd.grad((x * x).sum(), [x])[0]}
 
 
@@ -452,7 +453,8 @@ def test_python_function_runs_once_its_import_is_in_the_marked_place(
 ) -> None:
     x = torch.tensor([0.5, 2.5, 3.5], requires_grad=True)
     by = {"part": slice(1, 3), "factor": 0.1, "out": torch.zeros(2)}
-    by_hand = capture_call(scale, x, by=by, mutates=["by"], path=tmp_path / "capture")
+    with torch.autocast("cpu", torch.bfloat16):
+        by_hand = capture_call(scale, x, by=by, mutates=["by"], path=tmp_path / "capture")
     taken = replay(by_hand, call=scale, trials=2).export(tmp_path / "issue", by_hand)
     refused = without_detlab(taken.folder)
     assert refused.returncode == 1
