@@ -13,6 +13,7 @@ from detlab.digest import plain_cpu_bytes
 from detlab.errors import CaptureError
 from detlab.kernel.conditions import Condition
 from detlab.kernel.differences import OutputResult, OutputWatch
+from detlab.kernel.differences_bits import count_nan
 from detlab.kernel.perturb_load import competing_load
 from detlab.kernel.perturb_memory import MemoryOf, call_with_offset, can_poison
 from detlab.kernel.perturb_settings import Settings, place_of, settings_for
@@ -106,7 +107,7 @@ class Trials:
         result = tuple(w.add(output) for w, output in zip(self._watches, outputs, strict=True))
         self.results.append(result)
         if result not in self.nans and len(self.nans) < _MAX_NAN_COUNTS:
-            self.nans[result] = sum(map(_num_nan, outputs))
+            self.nans[result] = sum(map(count_nan, outputs))
 
     def outputs(self) -> list[OutputResult]:
         """Sum up each output."""
@@ -158,13 +159,3 @@ def _load(condition: Condition, settings: Settings) -> Iterator[Callable[[], obj
         return
     with competing_load(settings.device) as before_trial:
         yield before_trial
-
-
-def _num_nan(tensor: torch.Tensor) -> int:
-    """Count the NaNs of an output; packed and eight-bit floats are looked at as far as torch can."""
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        return 0
-    try:
-        return int(torch.isnan(tensor.detach()).sum())
-    except (RuntimeError, NotImplementedError):
-        return 0
