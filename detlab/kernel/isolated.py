@@ -93,16 +93,14 @@ def _wait(
     process: subprocess.Popen[bytes], deadline: float, trials: Path, on_result: Callable[[], object] | None
 ) -> str:
     """Wait for the end; give why it was ended before it: ``user``, ``limit``, or nothing."""
-    seen = 0
+    count = _Counter(trials, on_result)
     try:
         while process.poll() is None:
             if time.monotonic() > deadline:
                 return "limit"
             time.sleep(_POLL_S)
-            if on_result is not None:
-                seen = _report_new(trials, seen, on_result)
-        if on_result is not None:
-            _report_new(trials, seen, on_result)
+            count()
+        count()
         return ""
     except KeyboardInterrupt:
         return "user"
@@ -110,11 +108,21 @@ def _wait(
         _end(process)
 
 
-def _report_new(trials: Path, seen: int, on_result: Callable[[], object]) -> int:
-    made = len(_lines(trials))
-    for _ in range(made - seen):
-        on_result()
-    return made
+class _Counter:
+    """Tells of every line that another process has added to a file since it looked last."""
+
+    def __init__(self, path: Path, on_line: Callable[[], object] | None) -> None:
+        self._path, self._on_line, self._at = path, on_line, 0
+
+    def __call__(self) -> None:
+        if self._on_line is None or not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            new = file.read()
+        self._at += len(new)
+        for _ in range(new.count(b"\n")):
+            self._on_line()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

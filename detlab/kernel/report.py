@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from detlab.captures import Capture
 from detlab.errors import InputError
 from detlab.kernel.alternatives_report import AlternativesReport
 from detlab.kernel.differences import OutputResult
@@ -18,13 +19,21 @@ from detlab.kernel.worker_json import Place, decode, plain_json
 if TYPE_CHECKING:
     import polars as pl
 
-    from detlab.captures import Capture
     from detlab.kernel.take_away import TakeAway
 
 __all__ = ["ReplayClass", "ReplayReport", "load_replay"]
 
 SCHEMA: Final = "detlab.replay/1"
 _TRAINING: Final = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What was replayed here, and what the user held in every condition otherwise than training."""
+
+    capture: Capture | None
+    threads: int | None = None
+    deterministic: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,6 +70,8 @@ class ReplayReport:
         Whether these are those of training, as far as the capture records them.
     alternatives
         What could stand in the call's place, and its price; None when not asked for.
+    source
+        What was replayed; known only in the process that did, no part of the JSON, and not compared.
     """
 
     op: str
@@ -77,6 +88,7 @@ class ReplayReport:
     place: Place | None = None
     is_place_of_training: bool | None = None
     alternatives: AlternativesReport | None = None
+    source: Source | None = field(default=None, compare=False)
 
     @property
     def num_distinct(self) -> int:
@@ -136,21 +148,34 @@ class ReplayReport:
             "class": self.outcome.value,
             "problems": told + [{"where": self.site, "what": problem} for problem in self.problems],
         }
-        rest = (f.name for f in fields(self) if f.name not in ("outcome", "problems"))
+        rest = (f.name for f in fields(self) if f.name not in ("outcome", "problems", "source"))
         return body | {name: plain_json(getattr(self, name)) for name in rest}
 
     def export(
         self,
         folder: str | Path,
-        capture: Capture | str | Path,
+        capture: Capture | str | Path | None = None,
         *,
         threads: int | None = None,
         deterministic: bool | None = None,
     ) -> TakeAway:
-        """Write one runnable file, raw blobs and a Markdown summary, see `detlab.kernel.take_away.export`."""
-        from detlab.kernel.take_away import export
+        """Write one runnable file, raw blobs and a Markdown summary, see `detlab.kernel.take_away.export`.
 
-        return export(self, capture, folder, threads=threads, deterministic=deterministic)
+        A report that was made in this process knows its capture and what was held; of one that was read back
+        the capture must be given.
+        """
+        from detlab.kernel.take_away import export  # which knows this module
+
+        source = self.source or Source(None)
+        if capture is None and source.capture is None:
+            raise InputError("This report does not hold its capture.", "say export(folder, capture)")
+        return export(
+            self,
+            capture or source.capture,  # type: ignore[arg-type]
+            folder,
+            threads=source.threads if threads is None else threads,
+            deterministic=source.deterministic if deterministic is None else deterministic,
+        )
 
     def __repr__(self) -> str:
         return replay_text(self)
@@ -182,6 +207,8 @@ def load_replay(source: str | Path | dict[str, Any]) -> ReplayReport:
     if "op" not in content:
         said = "; ".join(str(problem["what"]) for problem in problems)
         raise InputError(f"{place} holds no trial: {said}", "replay the capture again, with this detlab")
+    if "source" in content:
+        raise InputError(f"{place} has an unknown field 'source'.", "read it with a newer detlab")
     body = {name: value for name, value in content.items() if name not in ("schema", "class", "problems")}
     body["outcome"] = content.get("class")
     body["problems"] = [p["what"] for p in problems if p.get("where") != _TRAINING]

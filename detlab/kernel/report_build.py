@@ -134,8 +134,13 @@ def _problems(made: Sequence[Made], changes: Sequence[Change], verdict: Verdict)
         prefix = f"{each.name}: " if len(made) > 1 else ""
         found += [f"{prefix}{problem}" for problem in each.problems]
     if verdict.outcome is ReplayClass.NOT_SEEN:
-        found += next((each.hides for each in made if each.hides), [])
+        found += _hidden_in_all([each for each in made if each.results])
     return found
+
+
+def _hidden_in_all(made: Sequence[Made]) -> list[str]:
+    """Give what hid a race under every condition; what hid it under some only did not hide it."""
+    return [hidden for hidden in made[0].hides if all(hidden in each.hides for each in made)] if made else []
 
 
 def _is_of_place(change: Change) -> bool:

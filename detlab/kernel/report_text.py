@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from detlab.kernel.differences import OutputResult
+from detlab.kernel.differences_words import describe, details
 from detlab.kernel.statistics import ConditionResult, percent
 from detlab.kernel.verdict import ReplayClass
 
@@ -29,7 +30,7 @@ def replay_text(report: ReplayReport) -> str:
     if (more := len(report.problems) - _MAX_NOTES) > 0:
         rows.append(("note", [f"… and {more} more: see problems"]))
     lines = [(name, text) for name, texts in rows for name, text in _with_name(name, texts)]
-    text = "\n".join(f"{name:<9} {text}" for name, text in lines)
+    text = "\n".join(_printable(f"{name:<9} {text}") for name, text in lines)
     return text if report.alternatives is None else f"{text}\n\n{report.alternatives!r}"
 
 
@@ -117,23 +118,18 @@ def _line(row: ConditionResult) -> str:
 
 
 def _outputs(outputs: Sequence[OutputResult]) -> list[tuple[str, list[str]]]:
+    """Say of each output that differs how; the first one in full."""
     differing = [row for row in outputs if row.distinct > 1]
-    rows = [(f"output {row.index}", [_output_text(row)]) for row in differing[:_MAX_OUTPUTS]]
+    rows = [
+        (f"output {row.index}", [describe(row), *(details(row) if number == 0 else [])])
+        for number, row in enumerate(differing[:_MAX_OUTPUTS])
+    ]
     if (more := len(differing) - _MAX_OUTPUTS) > 0:
         rows.append(("outputs", [f"… and {more} more that differ"]))
     same = len(outputs) - len(differing)
     if differing and same:
         rows.append(("outputs", [f"{same} of {len(outputs)} gave one result"]))
     return rows
-
-
-def _output_text(row: OutputResult) -> str:
-    parts = [f"{row.distinct:,} distinct, {row.elements_different:,} elements differ"]
-    if row.max_ulp is not None:
-        parts.append(f"by up to {row.max_ulp:,} ULP")
-    if row.quantum_log2 is not None:
-        parts.append(f"always by a multiple of 2^{row.quantum_log2}")
-    return ", ".join(parts)
 
 
 def _place_text(report: ReplayReport) -> str:
@@ -143,6 +139,11 @@ def _place_text(report: ReplayReport) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in place.versions.items())
     other = {True: "", None: "", False: "; not that of training"}[report.is_place_of_training]
     return f"{place.device}: {place.name}{driver}, {versions}{other}"
+
+
+def _printable(line: str) -> str:
+    """Escape control characters; names and notes may come from a file."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _with_name(name: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:

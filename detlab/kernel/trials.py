@@ -13,7 +13,7 @@ from detlab.errors import CaptureError, InputError
 from detlab.kernel.conditions import Condition, conditions_of
 from detlab.kernel.isolated import run_isolated
 from detlab.kernel.ops import find_op
-from detlab.kernel.report import ReplayReport
+from detlab.kernel.report import ReplayReport, Source
 from detlab.kernel.report_build import build_report
 from detlab.kernel.trials_elsewhere import run_elsewhere
 from detlab.kernel.trials_in_process import make_trials
@@ -102,6 +102,7 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
         progress=_Progress(progress, sum(condition.trials or 1 for condition in asked)),
     )
     report = build_report(capture, asked, runner.all(asked))
+    report = replace(report, source=Source(capture, threads, deterministic))
     if against:
         from detlab.kernel.alternatives import compare_alternatives
 
@@ -143,7 +144,7 @@ class _Runner:
     def all(self, conditions: Sequence[Condition]) -> list[Made]:
         """Make the trials of every condition until the user stops it; one that cannot be had is a row."""
         found: list[Made] = []
-        errors: list[CaptureError] = []
+        errors: list[Exception] = []
         for condition in conditions:
             try:
                 found.append(self._one(condition))
@@ -151,6 +152,10 @@ class _Runner:
                 errors.append(error)
                 note = str(error).partition("\n")[0]
                 found.append(Made(condition.name, status="refused", note=note))
+            except Exception as error:  # such as no memory left, or a kernel that fails when it is waited for
+                errors.append(error)
+                note = f"{type(error).__name__}: {error}".partition("\n")[0]
+                found.append(Made(condition.name, status="crashed", note=note))
             except KeyboardInterrupt:
                 found.append(Made(condition.name, problems=["stopped by the user before the first trial"]))
             if _is_stopped(found[-1]):
@@ -175,7 +180,7 @@ class _Runner:
                 request,
                 time_limit_s=self.time_limit_s,
                 function=self.function,
-                on_result=self.progress.one,
+                on_result=self.progress.one if self.progress.callback else None,
             )
         return run_elsewhere(self.executor, request, self.isolate, self.time_limit_s, self.function)
 
