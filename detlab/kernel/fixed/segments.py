@@ -55,16 +55,16 @@ def segment_sum(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     that the caller rounds once.
     """
     values = values.float() if values.dtype in _NARROW else values
-    while int(counts.max()) > 1 if counts.numel() else False:
-        ends = counts.cumsum(0)
-        rank = torch.arange(len(values), device=values.device) - (ends - counts).repeat_interleave(counts)
-        left = (rank % 2 == 0).nonzero()[:, 0]
+    starts = counts.cumsum(0) - counts
+    rank = torch.arange(len(values), device=values.device) - starts.repeat_interleave(counts)
+    for _ in range(int(counts.max() - 1).bit_length() if counts.numel() else 0):
+        left = (rank & 1 == 0).nonzero()[:, 0]
         right = (left + 1).clamp(max=len(values) - 1)
-        paired = (rank[right] % 2 == 1).view(-1, *[1] * (values.dim() - 1))
+        paired = (rank[right] & 1 == 1).view(-1, *[1] * (values.dim() - 1))
         mine = values[left]
         # where, not adding 0.0: that would turn a lone -0.0 into 0.0
         values = torch.where(paired, mine + values[right], mine)
-        counts = (counts + 1) // 2
+        rank = rank[left] >> 1
     return values
 
 
