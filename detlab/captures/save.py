@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ class PendingCapture:
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
 
-    def complete(self, outputs: Sequence[torch.Tensor], mutates: Sequence[str] | None = None) -> None:
+    def complete(self, outputs: Sequence[torch.Tensor], mutates: Iterable[str] | None = None) -> None:
         """Add what the call gave and write capture.json, without which the capture counts as unfinished.
 
         Parameters

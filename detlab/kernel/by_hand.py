@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import _disable_current_modes
 
 from detlab.captures import Capture, PendingCapture, load_capture
 from detlab.captures.save import CallToSave, save_call, save_capture
@@ -19,8 +23,17 @@ from detlab.kernel.restore import RestoredCall
 
 SITE: Final = "captured by hand"
 _GRADIENT_SEED: Final = 0
+_MAX_NAME: Final = 200
 
 
+@contextmanager
+def _unrecorded() -> Iterator[None]:
+    """Keep what a capture does to itself out of the trace of a recorder that is open."""
+    with _disable_current_modes():
+        yield
+
+
+@_unrecorded()
 def capture(
     fn: Callable[..., Any],
     *args: Any,
@@ -72,19 +85,15 @@ def capture(
     limits = {"site": SITE, "rank": _rank(), "max_bytes": max_bytes, "compact": compact}
     op = _op_of(fn)
     if op is not None:
-        return _completed(save_capture(folder, op, args, kwargs, **limits), op)  # type: ignore[arg-type]
+        changed = _names([argument.name for argument in op._schema.arguments], mutates)
+        return _completed(save_capture(folder, op, args, kwargs, **limits), op, changed)  # type: ignore[arg-type]
     given = _named(fn, args, kwargs)
-    call = CallToSave(
-        op=_name_of(fn),
-        schema="",
-        given=given,
-        num_positional=len(args),
-        mutates=_names([name for name, _ in given], mutates),
-        is_seeded=True,
-    )
-    return _completed(save_call(folder, call, **limits), fn)  # type: ignore[arg-type]
+    changed = _names([name for name, _ in given], mutates)
+    call = CallToSave(_name_of(fn), "", given, len(args), changed, is_seeded=True)
+    return _completed(save_call(folder, call, **limits), fn, changed)  # type: ignore[arg-type]
 
 
+@_unrecorded()
 def capture_module(
     module: torch.nn.Module,
     *inputs: Any,
@@ -121,24 +130,19 @@ def capture_module(
     if backward and gradients is None:
         gradients = _random_gradients(call, held, inputs, keywords)
     values = (*held, tuple(inputs), dict(keywords), tuple(gradients or ()) if backward else None)
-    saved = CallToSave(
-        op=_name_of(type(module)),
-        schema="",
-        given=list(zip(ARGUMENTS, values, strict=True)),
-        num_positional=len(ARGUMENTS),
-        mutates=("state",) if held[1] else (),
-        is_seeded=True,
-    )
+    given = list(zip(ARGUMENTS, values, strict=True))
+    changed = ("state",) if held[1] else ()
+    saved = CallToSave(_name_of(type(module)), "", given, len(given), changed, is_seeded=True)
     pending = save_call(Path(path), saved, site=SITE, rank=_rank(), max_bytes=max_bytes, compact=compact)
-    return _completed(pending, module)
+    return _completed(pending, module, changed)
 
 
-def _completed(pending: PendingCapture, fn: Callable[..., Any]) -> Capture:
+def _completed(pending: PendingCapture, fn: Callable[..., Any], changed: tuple[str, ...]) -> Capture:
     """Make the call from what was saved, so that a capture which cannot be replayed is known at once."""
     device = pending.capture.device
     try:
         with torch.random.fork_rng(devices=[] if device == "cpu" else [device]):
-            restored = RestoredCall(pending.capture, fn, device)
+            restored = RestoredCall(replace(pending.capture, mutates=changed), fn, device)
             outputs = restored.run()
             found = restored.adopt_silent_writes()
             if found:
@@ -149,7 +153,7 @@ def _completed(pending: PendingCapture, fn: Callable[..., Any]) -> Capture:
                     f"{pending.capture.op} returns and changes nothing, so there is nothing to compare.",
                     "let it return what it computes",
                 )
-            pending.complete(outputs, (*pending.capture.mutates, *found))
+            pending.complete(outputs, dict.fromkeys((*changed, *found)))
     except BaseException:
         pending.discard()
         raise
@@ -217,9 +221,11 @@ def _name_of(fn: Any) -> str:
         fn = fn.func
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, type):  # a class method, such as the apply of an autograd function
-        return f"{owner.__module__}:{owner.__qualname__}.{fn.__name__}"
-    named = fn if hasattr(fn, "__qualname__") else type(fn)
-    return f"{named.__module__ or 'unknown'}:{named.__qualname__}"
+        parts = owner.__module__, f"{owner.__qualname__}.{fn.__name__}"
+    else:
+        named = fn if hasattr(fn, "__qualname__") else type(fn)
+        parts = named.__module__ or "unknown", named.__qualname__
+    return ":".join(re.sub(r"[^\w.<>-]", "_", part)[-_MAX_NAME:] for part in parts)
 
 
 def _rank() -> int:

@@ -177,3 +177,19 @@ def test_fresh_process_gives_the_same(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout == "True 1\n"
+
+
+def test_capture_by_hand_leaves_no_event_in_an_open_recording(tmp_path: Path) -> None:
+    with dl.Recorder(tmp_path / "run"):
+        randn(3).neg()
+        dl.capture(forward_and_backward, randn(5).requires_grad_(), randn(5), path=tmp_path / "capture")
+    with dl.Recorder(tmp_path / "same"):
+        randn(3).neg()
+        randn(5), randn(5)
+    assert dl.compare(tmp_path / "run", tmp_path / "same").exit_code == 0
+
+
+def test_function_runs_in_a_fresh_process_where_that_can_import_it(tmp_path: Path) -> None:
+    capture = dl.capture(launch, randn(3), torch.tensor([0, 1, 1]), torch.zeros(4), path=tmp_path)
+    report = dl.replay(capture, call=launch, trials=2, isolate=True)
+    assert (report.traced_output_seen, report.num_distinct) == (True, 1)
