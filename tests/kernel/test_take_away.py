@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,46 +36,90 @@ aten = torch.ops.aten
 Captured = Callable[..., Capture]
 
 
-@pytest.fixture
-def without_detlab(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Give a function that runs an exported file where detlab and its libraries cannot be imported."""
-    blocked = tmp_path / "blocked"
-    blocked.mkdir()
+SERVER = """
+import contextlib, io, json, runpy, sys
+from pathlib import Path
+for line in sys.stdin:
+    folder, *sys.argv[1:] = json.loads(line)
+    said, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(said):
+        try:
+            runpy.run_path(str(Path(folder) / "reproduce.py"), run_name="__main__")
+        except SystemExit as end:
+            code = end.code
+        except BaseException as error:
+            code = repr(error)
+    refusal = code if isinstance(code, str) else ""
+    answer = {"stdout": said.getvalue(), "stderr": refusal, "returncode": 1 if refusal else code}
+    print(json.dumps(answer), flush=True)
+"""
+
+Done = subprocess.CompletedProcess[str]
+Runs = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Give an environment where detlab and its libraries cannot be imported."""
+    blocked = tmp_path_factory.mktemp("blocked")
     for name in ("detlab", "xxhash", "polars", "pyarrow"):
         (blocked / f"{name}.py").write_text("raise ImportError('this machine has torch alone')\n")
+    return {**os.environ, "PYTHONPATH": str(blocked)}
 
-    def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+
+@pytest.fixture(scope="module")
+def without_detlab(alone: dict[str, str]) -> Iterator[Runs]:
+    """Give a function that runs exported files where there is no detlab, in one process for all tests."""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-P", "-c", SERVER], env=alone, **pipes) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def run(folder: Path, *options: str) -> Done:
+            print(json.dumps([str(folder), *options]), file=server.stdin, flush=True)
+            answer = json.loads(server.stdout.readline())
+            return subprocess.CompletedProcess([], **answer)
+
+        yield run
+        server.stdin.close()
+
+
+@pytest.fixture
+def fresh_process(alone: dict[str, str]) -> Runs:
+    """Give a function that runs an exported file in a process of its own, where there is no detlab."""
+
+    def run(folder: Path, *options: str) -> Done:
         command = [sys.executable, str(folder / "reproduce.py"), *options]
-        env = {**os.environ, "PYTHONPATH": str(blocked)}
-        return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        return subprocess.run(command, capture_output=True, text=True, env=alone, check=False)
 
     return run
 
 
-def verdict_of(done: subprocess.CompletedProcess[str]) -> str:
+def verdict_of(done: Done) -> str:
     found = re.search(r"^verdict +(.+)$", done.stdout, re.MULTILINE)
     assert found, done.stdout + done.stderr
     return found[1]
 
 
-def counts_of(done: subprocess.CompletedProcess[str]) -> list[int]:
+def counts_of(done: Done) -> list[int]:
     """For each condition the number of distinct results."""
     lines = [line for line in done.stdout.splitlines() if line.startswith("trials ")]
     found = [re.search(r"(\d+) distinct results", line) for line in lines]
     return [int(each[1]) if each else 1 for each in found]
 
 
-def test_detlab_is_out_of_reach_there(without_detlab: Any, tmp_path: Path) -> None:
+def test_detlab_is_out_of_reach_there(without_detlab: Runs, fresh_process: Runs, tmp_path: Path) -> None:
     (tmp_path / "reproduce.py").write_text("import detlab")
     assert "torch alone" in without_detlab(tmp_path).stderr
+    assert "torch alone" in fresh_process(tmp_path).stderr
 
 
 def test_race_shows_again_with_four_threads_and_not_with_one(
-    racing: Capture, without_detlab: Any, tmp_path: Path
+    racing: Capture, without_detlab: Runs, fresh_process: Runs, tmp_path: Path
 ) -> None:
     report = replay(racing, trials=20, threads=4)
     taken = export(report, racing, tmp_path / "issue")
-    done = without_detlab(taken.folder)
+    done = fresh_process(taken.folder)
     assert (verdict_of(done), done.returncode) == ("race", 1)
     assert counts_of(done)[0] > 1
     assert "20 trials in this process (4 threads), the most frequent in" in done.stdout
@@ -134,7 +178,7 @@ def test_only_variables_that_reach_kernels_are_told() -> None:
 
 
 def test_recorded_variables_are_set_before_torch_is_loaded(
-    captured: Captured, without_detlab: Any, tmp_path: Path
+    captured: Captured, fresh_process: Runs, tmp_path: Path
 ) -> None:
     capture = captured(aten.neg.default, torch.ones(3))
     capture = replace(capture, state={**capture.state, "env": {"MKL_CBWR": "COMPATIBLE"}})
@@ -142,7 +186,7 @@ def test_recorded_variables_are_set_before_torch_is_loaded(
     script = taken.folder / "reproduce.py"
     place = "    use_recorded_environment()\n"
     script.write_text(script.read_text().replace(place, f"{place}    print(os.environ['MKL_CBWR'])\n"))
-    assert without_detlab(taken.folder).stdout.startswith("COMPATIBLE\nverdict   not seen\n")
+    assert fresh_process(taken.folder).stdout.startswith("COMPATIBLE\nverdict   not seen\n")
     assert "`MKL_CBWR=COMPATIBLE`" in (taken.folder / "issue.md").read_text()
 
 
@@ -281,30 +325,17 @@ def hard_calls() -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     }
 
 
-def test_calls_of_every_kind_of_argument_run_again(captured: Captured, tmp_path: Path) -> None:
-    folders = []
+def test_calls_of_every_kind_of_argument_run_again(
+    captured: Captured, without_detlab: Runs, tmp_path: Path
+) -> None:
     for name, (func, args, kwargs) in hard_calls().items():
         capture = captured(func, *args, **kwargs)
-        folders.append(str(export(replay(capture, trials=2), capture, tmp_path / name).folder))
-    code = (
-        "import json, runpy, sys\n"
-        "from pathlib import Path\n"
-        "sys.argv = ['reproduce.py']\n"
-        "for folder in json.loads(sys.stdin.read()):\n"
-        "    try:\n"
-        "        runpy.run_path(str(Path(folder) / 'reproduce.py'), run_name='__main__')\n"
-        "    except SystemExit as done:\n"
-        "        print('exit', done.code)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(folders), capture_output=True, text=True, check=True
-    )
-    assert done.stdout.count("exit 0\n") == len(folders), done.stdout
-    assert done.stdout.count("verdict   not seen\n") == len(folders)
+        done = without_detlab(export(replay(capture, trials=2), capture, tmp_path / name).folder)
+        assert (name, verdict_of(done), done.returncode) == (name, "not seen", 0)
 
 
 def test_argument_changed_behind_the_schema_is_put_back(
-    captured: Captured, without_detlab: Any, tmp_path: Path
+    captured: Captured, without_detlab: Runs, tmp_path: Path
 ) -> None:
     state = (torch.ones(3), torch.zeros(3), torch.zeros(3), torch.ones(3))
     image = torch.randn(2, 3, 4, 4, generator=seeded(0))
@@ -315,7 +346,7 @@ def test_argument_changed_behind_the_schema_is_put_back(
 
 
 def test_memory_that_nobody_wrote_is_told_from_a_race(
-    captured: Captured, without_detlab: Any, tmp_path: Path
+    captured: Captured, without_detlab: Runs, tmp_path: Path
 ) -> None:
     capture = captured(aten.empty.memory_format, [100_000])
     report = replace(replay(capture, trials=2), outcome=ReplayClass.UNINITIALISED)
@@ -326,7 +357,7 @@ def test_memory_that_nobody_wrote_is_told_from_a_race(
 
 
 def test_sum_that_depends_on_the_threads_is_a_selection(
-    captured: Captured, without_detlab: Any, tmp_path: Path
+    captured: Captured, without_detlab: Runs, tmp_path: Path
 ) -> None:
     capture = captured(aten.sum.default, 3.1 * torch.randn(1_000_000, generator=seeded(0)))
     rows = tuple(summarize(name, ["a"] * 20) for name in ("1 thread", "2 threads", "4 threads"))
@@ -364,7 +395,7 @@ def call_in(folder: Path) -> dict[str, Any]:
     return ast.literal_eval(found)  # type: ignore[no-any-return]
 
 
-def test_hostile_text_stays_text(captured: Captured, without_detlab: Any, tmp_path: Path) -> None:
+def test_hostile_text_stays_text(captured: Captured, without_detlab: Runs, tmp_path: Path) -> None:
     capture = captured(aten.neg.default, torch.ones(3))
     evil = '"""\'\'\'\nraise SystemExit("taken over")\nKERNEL = print  # <script>|**bold**`'
     hostile = replace(
@@ -399,7 +430,7 @@ def test_report_of_another_call_is_refused(captured: Captured, racing: Capture, 
     assert not (tmp_path / "issue").exists()
 
 
-def test_changed_blob_is_noticed(captured: Captured, without_detlab: Any, tmp_path: Path) -> None:
+def test_changed_blob_is_noticed(captured: Captured, without_detlab: Runs, tmp_path: Path) -> None:
     capture = captured(aten.neg.default, torch.tensor([1.25]))
     taken = export(replay(capture, trials=2), capture, tmp_path / "issue")
     (blob,) = taken.folder.glob("*.bin")
@@ -432,7 +463,7 @@ def test_summary_says_what_a_bug_report_needs_and_sizes_are_stated(racing: Captu
 
 
 def test_call_that_does_not_come_with_torch_has_a_marked_place(
-    captured: Captured, without_detlab: Any, tmp_path: Path
+    captured: Captured, without_detlab: Runs, tmp_path: Path
 ) -> None:
     capture = captured(torch.ops.prims.neg.default, torch.tensor([0.5]))
     taken = export(replay(capture, trials=2, allow=["prims"]), capture, tmp_path / "issue")
@@ -449,7 +480,7 @@ def scale(x: torch.Tensor, *, by: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def test_python_function_runs_once_its_import_is_in_the_marked_place(
-    without_detlab: Any, tmp_path: Path
+    without_detlab: Runs, tmp_path: Path
 ) -> None:
     x = torch.tensor([0.5, 2.5, 3.5], requires_grad=True)
     by = {"part": slice(1, 3), "factor": 0.1, "out": torch.zeros(2)}
