@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from detlab.captures import Capture
 from detlab.captures.values import GeneratorSpec, TensorSpec, leaves
@@ -19,6 +20,7 @@ from detlab.kernel.ops import written_arguments
 from detlab.kernel.restore import RestoredCall
 
 _DRAWS: Final = "the call draws random numbers, and draws others in float64"
+_LARGEST: Final = float(np.finfo(np.float64).max)
 _NO_ULP: Final = (torch.float4_e2m1fn_x2,)  # two values a byte
 
 
@@ -75,14 +77,15 @@ def closeness(results: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]
     numbers = [(a, b, a.double().numpy(), b.double().numpy()) for a, b in pairs]
     finite = [np.isfinite(x) & np.isfinite(y) for _, _, x, y in numbers]
     same = [(x == y) | (np.isnan(x) & np.isnan(y)) for _, _, x, y in numbers]
-    apart = [x[m] - y[m] for m, (_, _, x, y) in zip(finite, numbers, strict=True)]
-    norm = _norm([y[m] for m, (_, _, _, y) in zip(finite, numbers, strict=True)])
-    distance = _norm(apart)
+    with np.errstate(over="ignore"):  # two ends of float64 are farther apart than it can say
+        apart = [
+            np.clip(x[m] - y[m], -_LARGEST, _LARGEST) for m, (_, _, x, y) in zip(finite, numbers, strict=True)
+        ]
     ulps = [_max_ulp(a, b, m) for m, (a, b, _, _) in zip(finite, numbers, strict=True)]
     return Closeness(
         max_abs=max((float(np.abs(d).max()) for d in apart if d.size), default=0.0),
         max_ulp=max((ulp for ulp in ulps if ulp is not None), default=None),
-        relative_l2=distance / norm if norm else (0.0 if not distance else None),
+        relative_l2=_share(apart, [y[m] for m, (_, _, _, y) in zip(finite, numbers, strict=True)]),
         not_finite=sum(int((~m & ~s).sum()) for m, s in zip(finite, same, strict=True)),
     )
 
@@ -172,8 +175,14 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
 
 
-def _norm(parts: Sequence[Any]) -> float:
-    return float(np.linalg.norm(np.concatenate(parts)))
+def _share(parts: Sequence[NDArray[np.float64]], of: Sequence[NDArray[np.float64]]) -> float | None:
+    """Divide two Euclidean norms, scaled so that no square overflows; None for something of nothing."""
+    part, whole = np.concatenate(parts), np.concatenate(of)
+    scale = max(float(np.abs(each).max(initial=0.0)) for each in (part, whole))
+    if not np.abs(part).any():
+        return 0.0
+    norm = float(np.linalg.norm(whole / scale))
+    return float(np.linalg.norm(part / scale)) / norm if norm else None
 
 
 def _max_ulp(result: torch.Tensor, exact: torch.Tensor, chosen: Any) -> int | None:

@@ -293,6 +293,13 @@ def test_nan_inf_and_signed_zero_are_told_apart_from_numbers():
     assert (found.max_abs, found.not_finite) == (0.5, 2)
 
 
+def test_what_float64_cannot_say_overflows_into_no_number_that_json_cannot_hold():
+    far = torch.tensor([1e308, 3.0], dtype=torch.float64)
+    found = closeness([far], [-far])
+    assert math.isfinite(found.max_abs)
+    assert found.relative_l2 == pytest.approx(2, rel=0.2)
+
+
 def test_a_difference_from_zero_is_no_share_of_it():
     zeros = torch.zeros(2, dtype=torch.float64)
     assert closeness([torch.ones(2)], [zeros]).relative_l2 is None
