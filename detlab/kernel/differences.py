@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -23,13 +24,17 @@ from detlab.kernel.differences_measured import Measured, pairs_of
 from detlab.kernel.differences_quantum import Quantum
 from detlab.kernel.patterns import pattern
 
+_MAX_PAIRS: Final = 1 << 24
+"""After so many differing elements no more results are measured: it costs more than most calls."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputResult:
     """One output over all trials; all but the first five may be left out in JSON.
 
     Each different result is measured against the first one; what is counted over them counts an element once
-    for each of them, and of a complex element both parts.
+    for each of them, and of a complex element both parts. Where many large results differ, only the first
+    of them are measured: `num_measured` says how many.
 
     Attributes
     ----------
@@ -62,6 +67,9 @@ class OutputResult:
         What the quantum implies, in words; empty without one.
     elements
         Some of the elements that differ most, those with a NaN first.
+    num_measured
+        How many of the different results, beside the first, the numbers are of; None: all. Number and pattern
+        of the elements that differ are always of all.
     """
 
     index: int
@@ -80,6 +88,7 @@ class OutputResult:
     max_rel: float | None = None
     quantum_text: str = ""
     elements: tuple[Element, ...] = ()
+    num_measured: int | None = None
 
 
 class OutputWatch:
@@ -91,6 +100,7 @@ class OutputWatch:
         self._counts: Counter[int] = Counter()
         self._differs: NDArray[np.bool_] | None = None  # made when the first element differs
         self._has_other_form = False
+        self._num_pairs, self._num_measured, self._num_left_out = 0, 0, 0
         self._measured = Measured()
         self._quantum = Quantum()
         self._elements = Elements()
@@ -120,6 +130,7 @@ class OutputWatch:
             quantum_log2=self._quantum.log2,
             quantum_text=self._quantum.text(self._first.dtype),
             elements=self._elements.of_shape(tuple(self._first.shape)),
+            num_measured=self._num_measured if self._num_left_out else None,
             **self._measured.fields(),
         )
 
@@ -131,17 +142,25 @@ class OutputWatch:
         if plain.shape != self._first.shape or plain.dtype != self._first.dtype:
             self._has_other_form = True  # no element stands where it stood
             return
+        is_measured = self._num_pairs < _MAX_PAIRS
+        self._num_measured += is_measured
+        self._num_left_out += not is_measured
         for start, first, other in self._first.beside(plain):
-            at = np.flatnonzero(differing(first, other))
-            if at.size:
-                self._measure_piece(first, other, at, start)
+            differs = differing(first, other)
+            if differs.any():
+                self._mark(differs, start)
+                if is_measured:
+                    self._measure_piece(first, other, np.flatnonzero(differs), start)
+
+    def _mark(self, differs: NDArray[np.bool_], start: int) -> None:
+        if self._differs is None:
+            self._differs = np.zeros(self._first.shape.numel(), dtype=bool)
+        self._differs[start : start + differs.size] |= differs
 
     def _measure_piece(
         self, first: torch.Tensor, other: torch.Tensor, at: NDArray[np.intp], start: int
     ) -> None:
-        if self._differs is None:
-            self._differs = np.zeros(self._first.shape.numel(), dtype=bool)
-        self._differs[start + at] = True
+        self._num_pairs += at.size
         component = float_component(other.dtype)
         if component is None:
             self._elements.add(first, other, at, start)

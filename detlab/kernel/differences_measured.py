@@ -94,6 +94,8 @@ def same_nan(pairs: Pairs) -> NDArray[np.bool_]:
 
 def _log2(values: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Give the exponents of positive integers, exactly also where float64 would round them up."""
+    if not values.size or values.max() < np.uint64(1 << 53):
+        return np.asarray(np.frexp(values.astype(np.float64))[1], dtype=np.int64) - 1
     high = (values >> np.uint64(32)).astype(np.float64)
     low = (values & np.uint64(0xFFFFFFFF)).astype(np.float64)
     exponent = np.where(high > 0, np.frexp(high)[1] + 32, np.frexp(low)[1]) - 1

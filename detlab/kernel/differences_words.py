@@ -37,7 +37,12 @@ def details(output: OutputResult) -> list[str]:
     if output.max_abs is not None:
         share = "" if output.max_rel is None else f", as a share of the first {output.max_rel:.3g}"
         found.append(f"largest difference {output.max_abs:.3g}{share}")
-    return found + ([output.quantum_text] if output.quantum_text else [])
+    found += [output.quantum_text] if output.quantum_text else []
+    if output.num_measured is not None:
+        found.append(
+            f"these numbers are of {output.num_measured:,} of the {output.distinct - 1:,} other results"
+        )
+    return found
 
 
 def histogram_text(histogram: tuple[int, ...]) -> str:

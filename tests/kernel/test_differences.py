@@ -333,3 +333,21 @@ def test_nans_are_counted_piece_by_piece(monkeypatch: pytest.MonkeyPatch, dtype:
     values = values.to(dtype) if has_nan else values.nan_to_num().to(dtype)
     monkeypatch.setattr("detlab.kernel.differences_bits._PIECE", 2)
     assert count_nan(values) == (3 if has_nan else 0)
+
+
+def test_numbers_of_very_many_differences_are_of_the_first_results_and_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("detlab.kernel.differences._MAX_PAIRS", 3)
+    last = torch.tensor([9.0, 9.0, 9.0, 9.0])
+    result = between(torch.zeros(4), torch.tensor([1.0, 1.0, 1.0, 0.0]), last)
+    assert (result.distinct, result.elements_different, result.num_measured) == (3, 4, 1)
+    assert result.max_abs == 1.0
+    assert details(result)[-1] == "these numbers are of 1 of the 2 other results"
+    assert between(torch.zeros(4), last).num_measured is None
+
+
+def test_histogram_counts_distances_that_float64_would_round_up() -> None:
+    first = torch.zeros(1, dtype=torch.float64)
+    second = torch.tensor([2**62 - 1]).view(torch.float64)
+    assert len(between(first, second).ulp_histogram) == 62
