@@ -17,6 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import detlab as dl
 from detlab.captures import Capture, find_capture, load_capture, save_capture
 from detlab.captures.decode import decode
 from detlab.captures.values import GeneratorSpec, TensorSpec, TorchName, encode
@@ -77,6 +78,13 @@ def test_summary_fits_one_screen(tmp_path: Path) -> None:
     assert any("float32[2]" in line for line in lines)
     assert len(lines) < 20
     assert max(map(len, lines)) < 100
+
+
+def test_long_arguments_are_cut_in_the_summary(tmp_path: Path) -> None:
+    names = {f"a parameter with a long name {number}": torch.ones(2) for number in range(9)}
+    capture = dl.capture(lambda tensors: tensors, names, path=tmp_path)
+    assert max(map(len, repr(capture).splitlines())) < 100
+    assert "9 in all" not in repr(capture)  # it did not fit
 
 
 def test_loading_needs_no_torch(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ CAPTURE_JSON: Final = "capture.json"
 OP_NAME: Final = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
 """``namespace.name.overload``, the only form of an op's name."""
 
+_WIDTH: Final = 94
+"""How wide names and values may be together in a summary."""
+
 CALLABLE_NAME: Final = re.compile(r"[\w.<>-]{1,200}:[\w.<>-]{1,200}")
 """``module:qualified.name`` of a Python callable; shown to people, never looked up."""
 
@@ -98,7 +101,7 @@ class Capture:
     def __repr__(self) -> str:
         width = max([len(name) for name, _ in self.arguments] + [8])
         rows = [("site", f"{self.site}, rank {self.rank}")]
-        rows += [(name, value_text(value)) for name, value in self.arguments]
+        rows += [(name, _cut(value_text(value), _WIDTH - width)) for name, value in self.arguments]
         num_blobs = len({storage.blob for storage in self.storages})
         rows.append(("on disk", f"{self.num_bytes / 1e6:,.2f} MB in {num_blobs} blobs"))
         if self.mutates:
@@ -231,6 +234,10 @@ def _unhex(body: list[object], place: str) -> tuple[int, ...]:
     if not all(isinstance(text, str) and re.fullmatch("[0-9a-f]{16}", text) for text in body):
         raise CaptureError(f"{place} holds what is not a 64-bit digest.", EDITED_HINT)
     return tuple(int(str(text), 16) for text in body)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _state_text(state: Mapping[str, Any]) -> str:

@@ -131,10 +131,9 @@ def capture_module(
         gradients = _random_gradients(call, held, inputs, keywords)
     values = (*held, tuple(inputs), dict(keywords), tuple(gradients or ()) if backward else None)
     given = list(zip(ARGUMENTS, values, strict=True))
-    changed = ("state",) if held[1] else ()
-    saved = CallToSave(_name_of(type(module)), "", given, len(given), changed, is_seeded=True)
+    saved = CallToSave(_name_of(type(module)), "", given, len(given), (), is_seeded=True)
     pending = save_call(Path(path), saved, site=SITE, rank=_rank(), max_bytes=max_bytes, compact=compact)
-    return _completed(pending, module, changed)
+    return _completed(pending, module, ())  # which of its state it changes is seen
 
 
 def _completed(pending: PendingCapture, fn: Callable[..., Any], changed: tuple[str, ...]) -> Capture:

@@ -81,7 +81,7 @@ class ModuleCall:
         Returns
         -------
         ``outputs``, ``input_gradients`` (of the inputs that require one, in order), ``gradients`` by the name
-        of the parameter, and ``state`` as the call left it.
+        of the parameter, and ``state``: the tensors that the call put in the place of those of before.
         """
         is_trained = torch.is_grad_enabled() or gradients is not None
         with self._holding(parameters, state, numbers, trackers), torch.set_grad_enabled(is_trained):
@@ -89,7 +89,8 @@ class ModuleCall:
             found = {"outputs": _detached(outputs), "input_gradients": [], "gradients": {}}
             if gradients is not None:
                 found |= self._backward(outputs, (inputs, keywords), gradients)
-            return found | {"state": self.state()}
+            made = {name: tensor for name, tensor in self.state().items() if tensor is not state.get(name)}
+            return found | {"state": made}  # what was changed in place is seen in the arguments
 
     def forward(
         self,

@@ -98,6 +98,7 @@ def test_state_of_a_quantizer_is_captured_and_put_back_before_every_trial(tmp_pa
     for _ in range(3):
         module(values() * 3)
     capture = dl.capture_module(module, values(), path=tmp_path)
+    assert capture.mutates == ("state",)
     (state,) = [value for name, value in capture.arguments if name == "state"]
     assert set(state) == {"quantizer.scale", "quantizer.history.0", "quantizer.history.1"}
     report = dl.replay(capture, call=Quantized(), trials=3)
@@ -196,3 +197,29 @@ def test_megatron_layers_are_replayed_with_their_random_trackers(tmp_path: Path)
         (found,) = run_on_ranks(1, megatron_layers, folder)
         assert "model-parallel-rng" in found.pop("trackers")
         assert found == expected
+
+
+def gpt_and_one_of_its_layers(folder: str) -> list[tuple[bool | None, int, tuple[str, ...]]]:
+    """Capture a GPT in its data-parallel wrapper and its first layer; replay that with the second one."""
+    from tests.megatron_cpu.training import Recipe, build, set_up
+
+    set_up(Recipe())
+    model = build(Recipe())[0].module
+    tokens = torch.randint(0, 64, (2, 17), generator=torch.Generator().manual_seed(1))
+    position = torch.arange(16)[None].expand(2, -1)
+    mask = torch.triu(torch.ones(1, 1, 16, 16, dtype=torch.bool), 1)
+    labels = tokens[:, 1:].contiguous()
+    whole = dl.capture_module(model, tokens[:, :-1], position, mask, labels=labels, path=f"{folder}/gpt")
+    first, second = model.decoder.layers
+    hidden = torch.randn(16, 2, 32).requires_grad_()
+    layer = dl.capture_module(first, hidden, mask, path=f"{folder}/layer")
+    found = []
+    for capture, module in ((whole, model), (layer, second)):
+        report = dl.replay(capture, call=module, trials=3)
+        found.append((report.traced_output_seen, report.num_distinct, capture.mutates))
+    return found
+
+
+def test_whole_gpt_of_megatron_and_any_of_its_layers_are_replayed(tmp_path: Path) -> None:
+    (found,) = run_on_ranks(1, gpt_and_one_of_its_layers, str(tmp_path))
+    assert found == [(True, 1, ()), (True, 1, ())]
