@@ -9,14 +9,16 @@ from typing import Any
 import torch
 
 from detlab.errors import InputError
+from detlab.kernel.conditions import Condition
 from detlab.kernel.statistics import ConditionResult
 from detlab.testing.compared import ComparedTrials
 from detlab.testing.difference import find_difference, plain_copy, tensor_text
+from detlab.testing.guard_conditions import AskedCondition, condition_applied, guard_conditions
 from detlab.testing.hold import (
     HeldGenerators,
     HeldTensors,
     StatePair,
-    condition_applied,
+    main_device,
     named_leaves,
     named_results,
 )
@@ -26,7 +28,7 @@ def assert_bitwise_repeatable(
     fn: Callable[..., Any],
     *args: Any,
     trials: int = 20,
-    conditions: Sequence[Mapping[str, Any]] = ({},),
+    conditions: Sequence[AskedCondition] = ({},),
     mutates: Collection[str | int] = (),
     same_across_conditions: bool = False,
     more_state: Sequence[StatePair] = (),
@@ -47,7 +49,9 @@ def assert_bitwise_repeatable(
         How often it is made under each condition, 2 or more. Trials that show nothing exclude a rate above
         about 3 / trials at 95 %, no more.
     conditions
-        What is held in each: ``threads`` and ``deterministic``; what is not named stays as it is. The
+        What is held in each: what to set, such as ``{"threads": 4}`` or ``{"deterministic": True}``, a name
+        such as ``"1 thread"``, ``"competing load"`` or ``"poisoned with nan"``, or a
+        `detlab.kernel.Condition` that can be had in this process. What is not named stays as it is. The
         trials of one condition are held against each other.
     mutates
         The arguments that the call may change, by name or position. It is a failure when it changes another.
@@ -68,11 +72,12 @@ def assert_bitwise_repeatable(
     InputError
         Fewer than two trials, no condition, or a name that is none of the arguments.
     """
-    check_counts(trials, conditions)
+    check_trials(trials)
     named = _named_arguments(fn, args, kwargs)
     allowed = _allowed(named, mutates)
     leaves = [leaf for name, value in named for leaf in named_leaves(value, name)]
     tensors = HeldTensors((name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor))
+    device = main_device(leaf for _, leaf in leaves)
     generators = HeldGenerators([leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)], more_state)
 
     def trial() -> dict[str, torch.Tensor]:
@@ -83,7 +88,8 @@ def assert_bitwise_repeatable(
         return results | {f"gradient of {name}": grad for name, grad in tensors.gradients().items()}
 
     try:
-        return compare_trials(trial, trials, conditions, same_across_conditions)
+        asked = guard_conditions(conditions, device)
+        return compare_trials(trial, trials, asked, device, same_across_conditions=same_across_conditions)
     finally:
         tensors.restore_all()
         generators.restore()
@@ -92,26 +98,30 @@ def assert_bitwise_repeatable(
 def compare_trials(
     trial: Callable[[], Mapping[str, torch.Tensor]],
     trials: int,
-    conditions: Sequence[Mapping[str, Any]],
-    same_across_conditions: bool,
-    explain: Callable[[Sequence[str]], str] = lambda names: "",
+    conditions: Sequence[Condition],
+    device: str,
+    *,
+    same_across_conditions: bool = False,
+    explain: Callable[[], str] = str,
 ) -> tuple[ConditionResult, ...]:
     """Make the trials of every condition and fail when they do not agree.
 
     Parameters
     ----------
+    device
+        Where the call runs.
     explain
-        Given the names of what differs, a further line of the message or an empty one.
+        Gives a further line of the message, or an empty one.
     """
     rows: list[ConditionResult] = []
     firsts = ComparedTrials("one trial of each condition")
     for condition in conditions:
-        with condition_applied(condition) as name:
-            compared = ComparedTrials(name)
-            for _ in range(trials):
-                compared.add(trial())
+        with condition_applied(condition, device) as applied:
+            compared = ComparedTrials(applied.name)
+            for _ in range(applied.trials or trials):
+                compared.add(applied.make(trial))
         if message := compared.message():
-            raise AssertionError("\n".join(filter(None, [message, explain(compared.names_that_differ())])))
+            raise AssertionError("\n".join(filter(None, [message, explain()])))
         firsts.add(compared.first)
         rows.append(compared.summary())
     if same_across_conditions and (message := firsts.message()):
@@ -120,12 +130,10 @@ def compare_trials(
     return tuple(rows)
 
 
-def check_counts(trials: int, conditions: Sequence[Mapping[str, Any]]) -> None:
+def check_trials(trials: int) -> None:
     """Refuse what can show nothing."""
     if trials < 2:
         raise InputError(f"{trials} trials have nothing to differ from.", "say trials=2 or more")
-    if not conditions:
-        raise InputError("No condition, no trial.", "leave conditions= out, or name one")
 
 
 def _named_arguments(

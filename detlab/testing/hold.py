@@ -1,13 +1,12 @@
-"""What a guard holds constant over its trials: the bytes of arguments, generators, threads and flags."""
+"""What a guard puts back before every trial: the bytes of arguments, and the states of generators."""
 
 from __future__ import annotations
 
 import copy
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +16,6 @@ from detlab.errors import InputError
 
 StatePair = tuple[Callable[[], Any], Callable[[Any], object]]
 """How some state is read and how it is put back, as ``(tracker.get_states, tracker.set_states)``."""
-
-_SETTINGS: Final = ("threads", "deterministic")
 
 
 def named_leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
@@ -34,6 +31,12 @@ def named_leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
         return
     for path, item in items:
         yield from named_leaves(item, path)
+
+
+def main_device(leaves: Iterable[object]) -> str:
+    """Give the device of the first tensor that is on an accelerator; ``cpu`` when none is."""
+    devices = [leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return next((str(device) for device in devices if device.type == "cuda"), "cpu")
 
 
 def named_results(value: object, name: str) -> dict[str, torch.Tensor]:
@@ -159,43 +162,6 @@ class HeldGenerators:
         """Put every state back."""
         for put, state in self._held:
             put(copy.deepcopy(state))
-
-
-@contextmanager
-def condition_applied(condition: Mapping[str, Any]) -> Iterator[str]:
-    """Set what a condition names, give its name, and put everything back, also after an error.
-
-    Parameters
-    ----------
-    condition
-        ``threads`` (CPU threads) and ``deterministic`` (torch.use_deterministic_algorithms); what it does
-        not name stays as it is.
-
-    Raises
-    ------
-    InputError
-        It names something else.
-    """
-    if odd := sorted(set(condition) - set(_SETTINGS)):
-        raise InputError(f"A condition cannot hold {odd[0]!r}.", f"hold {' or '.join(_SETTINGS)}")
-    threads, flags = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    try:
-        torch.set_num_threads(condition.get("threads", threads))
-        if "deterministic" in condition:
-            torch.use_deterministic_algorithms(condition["deterministic"])
-        yield _condition_name()
-    finally:
-        torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(flags, warn_only=warn_only)
-
-
-def _condition_name() -> str:
-    threads = torch.get_num_threads()
-    counted = f"{threads} thread{'' if threads == 1 else 's'}"
-    return counted + (
-        ", use_deterministic_algorithms" if torch.are_deterministic_algorithms_enabled() else ""
-    )
 
 
 def _key(storage: torch.UntypedStorage) -> tuple[str, int]:

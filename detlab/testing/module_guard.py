@@ -17,8 +17,16 @@ import torch
 
 from detlab.kernel.statistics import ConditionResult
 from detlab.testing.difference import find_difference, plain_copy
-from detlab.testing.guards import check_counts, compare_trials
-from detlab.testing.hold import HeldGenerators, HeldTensors, StatePair, named_leaves, named_results
+from detlab.testing.guard_conditions import AskedCondition, guard_conditions
+from detlab.testing.guards import check_trials, compare_trials
+from detlab.testing.hold import (
+    HeldGenerators,
+    HeldTensors,
+    StatePair,
+    main_device,
+    named_leaves,
+    named_results,
+)
 
 _OWN_ATTRIBUTES: Final = frozenset(vars(torch.nn.Module()))
 _MAX_DEPTH: Final = 3
@@ -30,7 +38,7 @@ def assert_module_repeatable(
     module: torch.nn.Module,
     *inputs: Any,
     trials: int = 5,
-    conditions: Sequence[Mapping[str, Any]] = ({},),
+    conditions: Sequence[AskedCondition] = ({},),
     input_gradients: bool = True,
     ignore: Collection[str] = (),
     more_state: Sequence[StatePair] = (),
@@ -71,14 +79,15 @@ def assert_module_repeatable(
     InputError
         Fewer than two passes, or an output without bits.
     """
-    check_counts(trials, conditions)
+    check_trials(trials)
     held = _HeldModule(module, (inputs, kwargs), more_state, input_gradients)
 
     def trial() -> dict[str, torch.Tensor]:
         return {name: tensor for name, tensor in held.trial().items() if name not in ignore}
 
     try:
-        return compare_trials(trial, trials, conditions, False, held.explain)
+        asked = guard_conditions(conditions, held.device)
+        return compare_trials(trial, trials, asked, held.device, explain=held.explain)
     finally:
         held.restore_all()
 
@@ -98,6 +107,7 @@ class _HeldModule:
         self._main_grads = HeldTensors((name, each) for name, each in main if each is not None)
         self._buffers = HeldTensors(module.named_buffers())
         leaves = [*_call_leaves(call)]
+        self.device = main_device([*module.parameters(), *(leaf for _, leaf in leaves)])
         self._inputs = HeldTensors((name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor))
         self._extra = [(each, copy.deepcopy(each.get_extra_state())) for _, each in _with_extra_state(module)]
         given = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
@@ -128,7 +138,7 @@ class _HeldModule:
         for held in (self._parameters, self._main_grads, self._buffers, self._inputs):
             held.restore_all()
 
-    def explain(self, names: Sequence[str]) -> str:
+    def explain(self) -> str:
         """Say which state leaks: the plain attributes that were not the same before every pass."""
         if not self._leaking:
             return ""

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from detlab.errors import InputError
+from detlab.kernel import Condition
 from detlab.testing import assert_bitwise_repeatable
 from detlab.testing.difference import find_difference
 
@@ -70,6 +71,43 @@ def test_each_condition_has_trials_of_its_own_and_everything_is_put_back() -> No
     assert [row.name for row in rows] == ["3 threads, use_deterministic_algorithms", "1 thread"]
     assert torch.get_num_threads() == before
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_named_conditions_of_a_replay_are_conditions_of_a_guard() -> None:
+    conditions = [
+        "1 thread",
+        "competing load",
+        "mkldnn off",
+        {"load": False},
+        Condition(name="mine", trials=3),
+    ]
+    rows = assert_bitwise_repeatable(torch.neg, torch.ones(3), trials=2, conditions=conditions)
+    assert [(row.name, row.trials) for row in rows[:3]] == [
+        ("1 thread", 2),
+        ("competing load", 2),
+        ("mkldnn off", 2),
+    ]
+    assert (rows[4].name, rows[4].trials) == ("mine", 3)
+    assert torch.backends.mkldnn.enabled
+
+
+def test_memory_that_nobody_wrote_shows_when_it_is_poisoned_in_two_ways() -> None:
+    def forgets_the_last(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(50_000)
+        out[:-1] = x[:-1]
+        return out
+
+    conditions = ["poisoned with nan", "poisoned with zeros"]
+    message = failure_of(
+        assert_bitwise_repeatable,
+        forgets_the_last,
+        torch.ones(50_000),
+        trials=3,
+        conditions=conditions,
+        same_across_conditions=True,
+    )
+    assert "element [49999] is 0.0 and was nan; 1 of 50,000 elements differ" in message
+    assert "trial 1: poisoned with nan; trial 2: poisoned with zeros" in message
 
 
 def test_sum_that_depends_on_the_threads_differs_across_conditions_alone() -> None:
@@ -229,6 +267,14 @@ def test_result_that_comes_or_goes_is_a_difference() -> None:
         (lambda: assert_bitwise_repeatable(torch.neg, torch.ones(1), mutates=["out"]), "no argument"),
         (lambda: assert_bitwise_repeatable(torch.neg, torch.ones(1), mutates=[7]), "no argument"),
         (lambda: assert_bitwise_repeatable(torch.neg, torch.ones(1), conditions=[{"fans": 2}]), "'fans'"),
+        (
+            lambda: assert_bitwise_repeatable(torch.neg, torch.ones(1), conditions="fresh process"),
+            "cannot have",
+        ),
+        (
+            lambda: assert_bitwise_repeatable(torch.neg, torch.ones(1), conditions=["fans"]),
+            "no condition is named",
+        ),
         (lambda: assert_bitwise_repeatable(object), "is a object, whose bits cannot"),
         (lambda: assert_bitwise_repeatable(torch.neg, torch.ones(2).to_sparse()), "cannot be held"),
     ],
