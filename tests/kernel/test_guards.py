@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Callable
@@ -284,8 +285,12 @@ def test_what_can_show_nothing_is_refused(call: Callable[[], object], sentence: 
         call()
 
 
-def test_fixture_works_in_a_run_of_pytest(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest("from detlab.testing.plugin import bitwise_repeatable")
+def test_fixture_works_in_a_run_of_pytest(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = pytester.mkdir("installed") / "plugin-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\ndetlab = detlab.testing.plugin\n")
+    monkeypatch.setenv("PYTHONPATH", str(installed.parent), prepend=os.pathsep)
     pytester.makepyfile(
         """
         import torch
