@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from detlab.comparison.metrics.precision import changes_format
 from detlab.readers.metrics.frame import METRIC_STATES
 
 NOT_RUN, EXACT, PRINTED = 0, 20, 21
@@ -75,7 +76,9 @@ def _formats() -> dict[str, pl.Expr]:
     changes = exponent.min().over("name") < exponent.max().over("name")
     return {
         "digits": pl.when(is_constant).then(digits.max().over("name")),
-        "last": pl.when(~(is_constant & changes).fill_null(False)).then(exponent.min().over("name")),
+        "last": pl.when(~(is_constant & changes).fill_null(False)).then(
+            pl.when(changes_format("name")).then(exponent).otherwise(exponent.min().over("name"))
+        ),
     }
 
 

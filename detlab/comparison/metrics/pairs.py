@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from detlab.comparison.metrics.precision import significant_digits
+from detlab.comparison.metrics.precision import changes_format, significant_digits
 from detlab.run import Run
 
 KEY: Final = ("name", "rank", "step")
@@ -69,6 +69,13 @@ def finest_resolution(points: pl.DataFrame) -> float | None:
         return finest
     digits = printed.select(significant_digits("value", "resolution")).to_series().drop_nulls()
     return None if digits.n_unique() == 1 else finest
+
+
+def _format_of(points: pl.DataFrame) -> pl.Expr:
+    """Give the finest resolution of the one format of a metric, or each number its own where that changed."""
+    if points.select(changes_format()).item() if len(points) else False:
+        return pl.col("resolution")
+    return pl.lit(finest_resolution(points), pl.Float64)
 
 
 def pair_runs(
@@ -136,9 +143,7 @@ def _last(points: pl.DataFrame) -> pl.DataFrame:
 def _join(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     a, b = _with_ranks_alike(a, b)
     left, right = (
-        each.with_columns(finest=pl.lit(finest_resolution(each), pl.Float64)).rename(
-            {name: f"{name}_{run}" for name in _KEPT}
-        )
+        each.with_columns(finest=_format_of(each)).rename({name: f"{name}_{run}" for name in _KEPT})
         for each, run in ((a, "a"), (b, "b"))
     )
     if left.select(KEY).equals(right.select(KEY)):

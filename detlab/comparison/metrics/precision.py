@@ -24,6 +24,9 @@ over other steps; and where one run has no number."""
 DIFFERENT: Final = ("differs", "state differs")
 COMPARED: Final = OUTCOMES[:4]
 
+_LOST: Final = 4
+"""So many trailing zeros may be lost in a few numbers, and more in many."""
+
 _ROUNDING: Final = 4 * float(np.finfo(np.float64).eps)
 
 
@@ -138,6 +141,25 @@ def significant_digits(value: str, resolution: str) -> pl.Expr:
     known = (size > 0) & (unit > 0)
     leading = (size.log10() + 1e-12).floor()  # the logarithm of a power of ten may fall short of it
     return pl.when(known).then((leading - unit.log10().round() + 1).cast(pl.Int32, strict=False))
+
+
+def changes_format(name: str | None = None) -> pl.Expr:
+    """Say of the printed numbers of a metric whether their format changed on the way, as after an upgrade.
+
+    Numbers with fewer decimals than others may have lost trailing zeros: one in ten loses one. More of them,
+    or a zero that stands, show that these were printed with fewer. For ``value`` and ``resolution``, of one
+    metric or over each ``name``.
+    """
+    value, unit = pl.col("value"), pl.col("resolution")
+    usable = (pl.col("width") == 0) & (unit > 0) & (value != 0) & value.is_finite()
+    exponent = pl.when(usable).then(unit.log10().round())
+    is_zero = (
+        usable & ((value / unit).round() % 10 == 0) & ((exponent < -1) | (value != value.round()))
+    ).any()
+    low, total, num = exponent.min(), exponent.sum(), exponent.count()
+    if name is not None:
+        is_zero, low, total, num = (each.over(name) for each in (is_zero, low, total, num))
+    return ((total - low * num > 0) & (is_zero | (total - low * num > _LOST + num / 4))).fill_null(False)
 
 
 def _resolution_ulp(judged: pl.DataFrame) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from detlab.comparison.metric_classes import partition_metrics
 from detlab.comparison.metrics import compare_metrics
 from detlab.comparison.metrics.precision import ulp_distance
 from detlab.readers.metrics.frame import exact_metrics, missing_metrics, printed_metrics
@@ -251,3 +252,21 @@ def test_exact_frames_of_the_reader_keep_their_width():
     rows = pl.DataFrame({"step": [1], "name": ["x"], "value": [0.1]})
     assert exact_metrics(rows, width=32)["width"].to_list() == [32]
     assert printed_metrics(rows.with_columns(text=pl.lit("0.1")).drop("value"))["width"].to_list() == [0]
+
+
+@pytest.mark.parametrize("forms", [("{:.3E}", "{:.6E}"), ("{:.4f}", "{:.5f}")])
+def test_a_run_that_prints_more_digits_after_an_upgrade_equals_one_that_always_did(forms):
+    numbers = {step: 2.512345 - 0.00137 * step for step in range(1, 41)}
+    upgraded = {step: forms[step > 20].format(value) for step, value in numbers.items()}
+    a, b, c = (
+        make_metrics_run({"loss": texts}, label=label)
+        for label, texts in (
+            ("a", upgraded),
+            ("b", {step: forms[1].format(value) for step, value in numbers.items()}),
+            ("c", {step: forms[1].format(value + 0.002 * (step == 30)) for step, value in numbers.items()}),
+        )
+    )
+    assert compare_metrics(a, b).verdict == compare_metrics(b, a).verdict == "match"
+    assert compare_metrics(a, c).first_step == 30
+    assert partition_metrics([a, b]).first() == (None, [])
+    assert partition_metrics([a, c]).first()[0] == 30
