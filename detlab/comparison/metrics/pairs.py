@@ -171,7 +171,11 @@ def pair_segments(points: pl.DataFrame) -> pl.DataFrame:
     steps = points.select("segment", "step").unique() if points["segment"].n_unique() > 1 else points[:0]
     twice = steps.filter(pl.col("step").is_duplicated())["step"].unique()
     again = points.filter(pl.col("step").is_in(twice.implode()))
-    finest = {name: finest_resolution(part) for name, part in _by_name(again, last=False).items()}
+    parts = _by_name(again, last=False)
+    finest = {
+        name: None if part.select(changes_format()).item() else finest_resolution(part)
+        for name, part in parts.items()
+    }
     of_name = pl.col("name").cast(pl.String).replace_strict(finest, default=None, return_dtype=pl.Float64)
     ordered = again.with_columns(finest=of_name).sort("step", "segment", maintain_order=True)
     earlier = [pl.col(name).shift().over(KEY).alias(f"{name}_a") for name in _KEPT]

@@ -62,3 +62,12 @@ def test_two_values_of_one_segment_are_no_replay():
     run = make_metrics_run([{"loss": {1: 1.0, 2: 2.0}}, {"loss": {2: 2.0}}])
     object.__setattr__(run, "metrics", pl.concat([run.metrics[:2], run.metrics[1:]]))
     assert replays_of(run).select("segment", "against").rows() == [(1, 0)]
+
+
+def test_a_replay_that_is_printed_with_more_digits_is_equal_as_far_as_both_show():
+    values = {step: 2.512345 - 0.00137 * step for step in range(1, 41)}
+    run = run_of(
+        *({step: form.format(value) for step, value in values.items()} for form in ("{:.4f}", "{:.5f}"))
+    )
+    replay = replays_of(run).row(0, named=True)
+    assert (replay["steps_common"], replay["steps_different"]) == (40, 0)
