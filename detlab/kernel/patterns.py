@@ -185,7 +185,7 @@ def _blocks(at: NDArray[np.intp], m: int, many: str) -> Iterator[_Place]:
     if block > 1:
         touched, whole = np.unique(at // block).size, -(-m // block)
         text = f"{touched:,} of {whole:,} blocks of {block:,} {many}"
-        yield _Place("slices", text, math.log2(m) + log2_choose(whole, touched), at.size)
+        yield _Place("slices", text, 2 * math.log2(m) + log2_choose(whole, touched), at.size)
 
 
 def _nth(number: int) -> str:
@@ -236,7 +236,7 @@ def _tiled(touched: Mask, shape: tuple[int, int], tile: tuple[int, int]) -> _Pla
         text += f" ({' x '.join(place.text for place in each[is_flat:])})"
     heights, widths = (_lengths(shape[axis], tile[axis]) for axis in (0, 1))
     size = int(heights @ touched.astype(np.int64) @ widths)
-    return _Place("tiles", text, math.log2(max(shape)) + min(named, one_by_one), size)
+    return _Place("tiles", text, math.log2(touched.size) + min(named, one_by_one), size)
 
 
 _TILE_NOUNS: Final = (("row of tiles", "rows of tiles"), ("column of tiles", "columns of tiles"))

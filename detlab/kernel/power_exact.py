@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from detlab.kernel.differences_bits import precision, quantum_log2
 
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 18
 _MAX_UNIT: Final = 1023
 
 

@@ -31,6 +31,9 @@ _INDICES: Final = frozenset({"index", "indices"})
 _INDEXED: Final = frozenset({"self", "input", "weight"})
 """Arguments that indices point into: cut, they would be pointed past their end."""
 
+_POINTERS: Final = ("offs", "cu_seq", "cum_seq")
+"""How the names of tensors begin that say where each piece of another one's rows begins."""
+
 _HINT: Final = "capture the call at another size"
 
 
@@ -63,8 +66,10 @@ def find_cut(capture: Capture, func: Callable[..., Any], device: str, fraction: 
     Raises
     ------
     CaptureError
-        The call gets sizes as numbers, has no rows to cut, or cannot be made with fewer.
+        The call gets sizes as numbers or offsets of rows, has no rows to cut, or cannot be made with fewer.
     """
+    if pointing := [name for name, _ in _tensors(capture) if name.startswith(_POINTERS)]:
+        raise CaptureError(f"{capture.op} takes {pointing[0]} that point into its rows.", _HINT)
     if named := [name for name, value in capture.arguments if name in _SIZE_ARGUMENTS and value is not None]:
         raise CaptureError(f"{capture.op} gets sizes as numbers ({', '.join(named)}).", _HINT)
     tensors = _tensors(capture)

@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detlab.captures import Capture
+from detlab.kernel import replay
+from detlab.kernel.differences import OutputResult
 from detlab.kernel.patterns import MIN_GAIN_BITS, Mask, log2_choose, pattern
 
 
@@ -172,3 +176,36 @@ def test_number_of_choices_is_that_of_the_binomial(n: int, k: int) -> None:
 def test_mirrored_place_saves_as_much(transform: Callable[[Mask], Mask]) -> None:
     mask = planted((64, 64), slice(8, 16), slice(32, 40))
     assert pattern(transform(mask)).gain_bits == pytest.approx(pattern(mask).gain_bits)
+
+
+def raced(capture: Capture, is_seen: Callable[[OutputResult], bool]) -> OutputResult:
+    """Replay a call that races until its output shows something, a few times at most."""
+    for _ in range(5):
+        (output,) = replay(capture, trials=20, threads=4).outputs
+        if is_seen(output):
+            break
+    return output
+
+
+def test_rows_that_a_real_race_adds_into_are_named(captured: Callable[..., Capture]) -> None:
+    generator = torch.Generator().manual_seed(2)
+    index = torch.randint(0, 16, (20_000,), generator=generator)
+    values = torch.randn(20_000, 64, generator=generator)
+    call = captured(torch.ops.aten.index_put_.default, torch.zeros(64, 64), [index], values, True)
+    output = raced(call, lambda output: output.elements_different > 900)
+    assert output.pattern_kind == "range"
+    assert output.pattern.startswith("the first 16 of 64 rows")
+
+
+def test_quantum_of_a_real_race_names_an_accumulator_larger_than_the_outputs(
+    captured: Callable[..., Capture],
+) -> None:
+    generator = torch.Generator().manual_seed(2)
+    index = torch.randint(0, 1000, (500_000,), generator=generator)
+    whole = (torch.randn(500_000, generator=generator).abs() * 2**20).round()
+    values = torch.cat([whole, -whole])  # every sum comes down to what rounding left of it
+    call = captured(torch.ops.aten.index_put_.default, torch.zeros(1000), [index.repeat(2)], values, True)
+    output = raced(call, lambda output: output.quantum_log2 is not None)
+    assert output.quantum_log2 is not None
+    assert output.quantum_log2 >= 0  # no partial sum of whole numbers is finer
+    assert "one unit in the last place of a float32 accumulator of magnitude 2^" in output.quantum_text

@@ -109,6 +109,11 @@ def test_cut_call_is_the_call_of_the_first_rows(captured: Captured) -> None:
     ("func", "arguments", "finding"),
     [
         (aten.expand_copy.default, (torch.ones(4, 1), [4, 3]), r"gets sizes as numbers \(size\)"),
+        (
+            aten._embedding_bag.default,
+            (torch.ones(8, 2), torch.arange(8), torch.tensor([0, 4])),
+            "takes offsets that point into its rows",
+        ),
         (aten.neg.default, (torch.ones(()),), "no tensor that it could do with fewer rows of"),
         (
             aten.index_add.default,
