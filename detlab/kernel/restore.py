@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -109,7 +109,8 @@ class RestoredCall:
         """Give autocast as the Python function was captured with; an op runs below it."""
         name, device = self._capture.state["autocast"], torch.device(self._device).type
         if self._capture.is_op or not name:
-            return torch.autocast(device, enabled=False)
+            is_on = torch.is_autocast_enabled(device)  # otherwise there is nothing to switch off
+            return torch.autocast(device, enabled=False) if is_on else nullcontext()
         return torch.autocast(device, dtype=_torch_object("dtype", name))
 
     def adopt_silent_writes(self) -> list[str]:
