@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pprint import pformat
 from typing import Any, Final
@@ -78,11 +78,14 @@ class TakeAway:
         Size in bytes of every file, by name.
     left_out
         Names of the conditions that the runnable file does not repeat.
+    notes
+        What to look at before it is shown to others, one sentence each.
     """
 
     folder: Path
     files: Mapping[str, int]
     left_out: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         total = sum(self.files.values()) / 1e6
@@ -90,7 +93,7 @@ class TakeAway:
         lines += [f"  {name}  {size:,} bytes" for name, size in self.files.items()]
         if self.left_out:
             lines.append(f"  not repeated by {SCRIPT}: {', '.join(self.left_out)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
 def export(
@@ -132,6 +135,9 @@ def export(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} holds something already.", "name a new folder")
     clean = Scrubber(capture.path)
+    notes = _telling_texts(capture, clean)
+    if not capture.is_op:  # the name is for people alone
+        capture = replace(capture, op=clean(capture.op))
     base = {"threads": threads, "deterministic": deterministic}
     held = {name: value for name, value in base.items() if value is not None}
     conditions, left_out = repeated_conditions(report, capture, held)
@@ -154,7 +160,7 @@ def export(
         needs_import=_marked_place(capture) != _NO_KERNEL,
     )
     files |= {SUMMARY: _write(folder / SUMMARY, text)}
-    return TakeAway(folder, files, tuple(left_out))
+    return TakeAway(folder, files, tuple(left_out), notes)
 
 
 def reaching_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -164,6 +170,19 @@ def reaching_variables(env: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(env.items())
         if _ENV.fullmatch(name) and _PLAIN_VALUE.fullmatch(value)
     }
+
+
+def _telling_texts(capture: Capture, clean: Scrubber) -> tuple[str, ...]:
+    """Say which arguments hold text that the call needs as it is, though it tells of this machine."""
+    names = [
+        name
+        for name, value in capture.arguments
+        if any(isinstance(leaf, str) and clean(leaf) != " ".join(leaf.split()) for leaf in leaves(value))
+    ]
+    if not names:
+        return ()
+    told = f"{SCRIPT} holds the text of {', '.join(names)} as the call was given it"
+    return (f"{told}: a path or a name of this machine",)
 
 
 def _call_of(capture: Capture) -> dict[str, Any]:

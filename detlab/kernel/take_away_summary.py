@@ -11,7 +11,9 @@ from typing import Final
 
 from detlab.captures import Capture
 from detlab.captures.call import value_text
+from detlab.kernel.differences_words import describe, details
 from detlab.kernel.report import ReplayReport
+from detlab.kernel.report_text import training_lines
 from detlab.kernel.statistics import ConditionResult, percent
 from detlab.kernel.worker_json import Place
 
@@ -78,13 +80,13 @@ def summary_text(
     """
     sections = [
         [f"# `{_code(capture.op)}` {_TITLES[report.outcome.value]}"],
-        [_verdict(report)],
+        _verdict(report, clean),
         _trials(report, clean),
         ["## What differs", *_differences(report)],
         ["## The call", *_call(capture, clean)],
         ["## Where it was captured", *_place(capture, env)],
         *([["## Where it was replayed", *_replayed(report.place)]] if report.place else []),
-        ["## How to run it", *_how(capture, files, clean, left_out, needs_import)],
+        ["## How to run it", *_how(report, capture, files, clean, left_out, needs_import)],
     ]
     if report.problems:
         sections.append(["## Notes", *(f"- {_text(clean(problem))}" for problem in report.problems)])
@@ -92,17 +94,29 @@ def summary_text(
 
 
 def verdict_line(report: ReplayReport) -> str:
-    """Say the verdict and the numbers of the condition that shows it best, in one line."""
+    """Say the verdict and what it rests on, in one line."""
     word = report.outcome.value.replace("_", " ")
     if not report.conditions:
         return f"{word}: no trial was made"
     row = max(report.conditions, key=lambda row: (row.distinct, row.trials))
-    return f"{word}: {_row_text(row)} ({row.name})"
+    seen = f"{_row_text(row)} ({row.name})"
+    if row.distinct > 1:
+        return f"{word}: {seen}"
+    if report.why:
+        return f"{word}: {'; '.join(report.why)}"
+    if report.differs_from_training and report.exit_code == 1:
+        return f"{word}: training recorded another result of the same inputs and conditions; here {seen}"
+    return f"{word}: {seen}"
 
 
-def _verdict(report: ReplayReport) -> str:
+def _verdict(report: ReplayReport, clean: Scrubber) -> list[str]:
     word, _, rest = verdict_line(report).partition(": ")
-    return f"**Verdict: {word}.** {_text(rest[:1].upper() + rest[1:])}."
+    rest = clean(rest)
+    lines = [f"**Verdict: {word}.** {_text(rest[:1].upper() + rest[1:])}."]
+    told = [why for why in report.why if why not in rest]
+    if report.traced_output_seen is not None:
+        told.append(f"training: {' '.join(training_lines(report))}")
+    return lines + [f"- {_text(clean(why))}" for why in told]
 
 
 def _row_text(row: ConditionResult) -> str:
@@ -124,18 +138,16 @@ def _trials(report: ReplayReport, clean: Scrubber) -> list[str]:
             bound = " to ".join(map(percent, row.interval_95))
         name = _text(clean(row.name)) + ("" if row.status == "done" else f" ({row.status})")
         lines.append(f"| {name} | {row.trials:,} | {row.distinct:,} | {percent(row.modal_share)} | {bound} |")
-    return lines
+    notes = [f"- {_text(clean(f'{row.name}: {row.note}'))}" for row in report.conditions if row.note]
+    return lines + (["", *notes] if notes else [])
 
 
 def _differences(report: ReplayReport) -> list[str]:
     found = []
     for row in report.outputs:
-        if row.distinct < 2:
-            continue
-        ulp = "" if row.max_ulp is None else f" by up to {row.max_ulp:,} ULP"
-        quantum = "" if row.quantum_log2 is None else f", always by a multiple of 2^{row.quantum_log2}"
-        counts = f"{row.distinct:,} distinct, {row.elements_different:,} elements differ"
-        found.append(f"- output {row.index}: {counts}{ulp}{quantum}")
+        if row.distinct > 1:
+            found.append(f"- output {row.index}: {_text(describe(row))}")
+            found += [f"  - {_text(line)}" for line in details(row)]
     return found or ["Nothing was seen to differ between the trials of one condition."]
 
 
@@ -167,13 +179,22 @@ def _replayed(place: Place) -> list[str]:
 
 
 def _how(
-    capture: Capture, files: Mapping[str, int], clean: Scrubber, left_out: Sequence[str], needs_import: bool
+    report: ReplayReport,
+    capture: Capture,
+    files: Mapping[str, int],
+    clean: Scrubber,
+    left_out: Sequence[str],
+    needs_import: bool,
 ) -> list[str]:
     lines = ["`python reproduce.py` needs torch and the files beside it; see also `--help`."]
     if needs_import:
         lines.append(
             f"`{_code(capture.op)}` does not come with torch: put its import at the marked place of "
             "`reproduce.py` first."
+        )
+    if report.differs_from_training:
+        lines.append(
+            "The file does not hold what training recorded, so it says only what its own trials give."
         )
     if left_out:
         names = ", ".join(clean(name) for name in left_out)

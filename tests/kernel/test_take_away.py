@@ -24,7 +24,7 @@ import torch
 
 from detlab.captures import Capture, load_capture, save_capture
 from detlab.errors import InputError
-from detlab.kernel import ReplayClass, replay, take_away_script
+from detlab.kernel import ReplayClass, load_replay, replay, take_away_script
 from detlab.kernel.by_hand import capture as capture_call
 from detlab.kernel.by_hand import capture_module
 from detlab.kernel.modules import ModuleCall
@@ -447,9 +447,7 @@ def test_summary_says_what_a_bug_report_needs_and_sizes_are_stated(racing: Captu
     assert text.startswith("# `aten.index_put_.default` gives different bits for the same inputs")
     assert re.search(r"\*\*Verdict: race\.\*\* \d+ distinct results of the same inputs in 20 trials", text)
     assert re.search(r"\| 4 threads \| 20 \| \d+ \| [\d.]+ % \|", text)
-    assert re.search(
-        r"- output 0: \d+ distinct, [\d,]+ elements differ by up to [\d,]+ ULP, always by a multiple", text
-    )
+    assert re.search(r"- output 0: \d+ distinct .*; up to [\d,]+ ULP; always by a multiple of 2\^-\d+", text)
     assert f"torch {torch.__version__}" in text.replace("\\", "")
     assert "self: float32\\[1000\\]" in text
     for name, size in taken.files.items():
@@ -499,6 +497,44 @@ def test_python_function_runs_once_its_import_is_in_the_marked_place(
     done = without_detlab(taken.folder)
     assert verdict_of(done) == "not seen"
     assert "note" not in done.stdout
+
+
+def tagged(x: torch.Tensor, tag: str) -> torch.Tensor:
+    return -x
+
+
+def test_text_that_the_call_needs_stays_and_is_told_to_the_one_who_exports(tmp_path: Path) -> None:
+    capture = capture_call(tagged, torch.ones(2), tag="/data/anna/x.yaml", path=tmp_path / "capture")
+    taken = replay(capture, call=tagged, trials=2).export(tmp_path / "issue", capture)
+    assert "holds the text of tag as the call was given it" in repr(taken)
+    assert "anna" not in (taken.folder / "issue.md").read_text()
+    plain = capture_call(tagged, torch.ones(2), tag="mean", path=tmp_path / "plain")
+    assert replay(plain, call=tagged, trials=2).export(tmp_path / "other", plain).notes == ()
+
+
+def test_result_of_training_that_differs_is_told_and_not_claimed_by_the_file(
+    captured: Captured, without_detlab: Runs, tmp_path: Path
+) -> None:
+    capture = replace(captured(aten.neg.default, torch.tensor([0.1])), output_digests=(0,))
+    report = replay(capture, trials=20)
+    assert report.differs_from_training
+    taken = report.export(tmp_path / "issue", capture)
+    text = (taken.folder / "issue.md").read_text()
+    assert (
+        "**Verdict: race.** Training recorded another result of the same inputs and conditions; here no"
+        in text
+    )
+    assert "does not hold what training recorded" in text
+    assert verdict_of(without_detlab(taken.folder)) == "not seen"
+
+
+def test_report_that_was_read_back_is_taken_away_as_well(captured: Captured, tmp_path: Path) -> None:
+    capture = captured(aten.neg.default, torch.tensor([0.1]))
+    report = replay(capture, trials=20, conditions=["baseline", "1 thread"])
+    here = report.export(tmp_path / "here", capture.path)
+    there = load_replay(report.to_json()).export(tmp_path / "there", capture)
+    assert (here.folder / "issue.md").read_text() == (there.folder / "issue.md").read_text()
+    assert "no mismatch within" not in (here.folder / "issue.md").read_text()
 
 
 def test_module_says_what_it_is_called_with(tmp_path: Path) -> None:
