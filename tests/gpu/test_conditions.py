@@ -76,6 +76,11 @@ def test_condition_is_had_on_the_device_and_put_back(name: str, elementwise: Cap
     assert settings() == before
 
 
+def test_load_competes_under_deterministic_algorithms_too(elementwise: Capture, device: str) -> None:
+    (row,) = replay(elementwise, conditions="competing load", deterministic=True, trials=3).conditions
+    assert (row.status, row.trials, row.distinct) == ("done", 3, 1), row.note
+
+
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 @pytest.mark.parametrize("name", ["tf32 on", "tf32 off"])
 def test_tf32_is_set_whatever_training_had(
