@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -20,8 +20,22 @@ from detlab.kernel.report import ReplayReport
 from detlab.kernel.statistics import percent
 from detlab.kernel.sweep_cut import cut_capture, find_cut
 
+if TYPE_CHECKING:
+    import polars as pl
+
 SIZES: Final = (Fraction(1, 16), Fraction(1, 8), Fraction(1, 4), Fraction(1, 2), Fraction(1))
 """Shares of the rows that are tried unless others are asked for."""
+
+_COLUMNS: Final = (
+    "rows",
+    "share",
+    "trials",
+    "distinct",
+    "mismatches",
+    "upper_bound_95",
+    "interval_low",
+    "interval_high",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,33 @@ class SizeSweep:
     cut: tuple[str, ...]
     condition: str
     sizes: tuple[SizeResult, ...]
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """One row per size, the smallest first.
+
+        Returns
+        -------
+        Columns ``rows``, ``share`` (of the rows at full size), ``trials``, ``distinct``, ``mismatches``,
+        ``upper_bound_95``, ``interval_low``, ``interval_high``; see `SizeResult`.
+        """
+        import polars as pl
+
+        whole = ("rows", "trials", "distinct", "mismatches")
+        columns = {name: pl.Int64 if name in whole else pl.Float64 for name in _COLUMNS}
+        rows = [
+            (
+                size.rows,
+                size.rows / self.rows,
+                size.trials,
+                size.distinct,
+                size.mismatches,
+                size.upper_bound_95,
+            )
+            + (size.interval_95 or (None, None))
+            for size in self.sizes
+        ]
+        return pl.DataFrame(rows, schema=columns, orient="row")
 
     def to_json(self) -> dict[str, Any]:
         """Give plain lists, numbers and text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -47,6 +48,16 @@ def test_table_shows_every_size_with_what_it_proves(swept: SizeSweep) -> None:
     assert "/20" in lines[2]
     assert "the rate of others lies between" in lines[2]
     assert "deterministic" not in repr(swept)
+
+
+def test_frame_has_one_row_per_size(swept: SizeSweep) -> None:
+    frame = swept.frame
+    assert frame["rows"].to_list() == [20_000, 1_000_000]
+    assert frame["share"].to_list() == [0.02, 1.0]
+    assert frame["mismatches"].to_list()[0] == 0
+    assert frame["upper_bound_95"].to_list()[1] is None
+    assert frame["interval_low"].to_list()[1] > 0
+    assert replace(swept, sizes=()).frame.schema == frame.schema
 
 
 def test_sweep_is_plain_json(swept: SizeSweep) -> None:
