@@ -89,7 +89,8 @@ def _of_values(capture: Capture, call: RestoredCall) -> Iterator[str]:
     """Say where every sum is exact, so that no order can be told from another."""
     floats = [tensor for tensor in call.tensors if tensor.is_floating_point() and tensor.numel()]
     multiplies = capture.is_op and bool(_MULTIPLIES.search(capture.op.split(".")[1]))
-    index = next((t for t in call.tensors if not t.is_floating_point() and t.dtype == torch.int64), None)
+    indices = [tensor for tensor in call.tensors if tensor.dtype == torch.int64]
+    index = indices[0] if indices and _in_no_order(capture) else None  # else it may be anything
     unit = exact_in_any_order(floats, index, multiplies=multiplies) if floats else None
     if unit is not None and unit >= 0:
         yield "all float inputs hold whole numbers, whose sums are exact in any order: a race would not show"

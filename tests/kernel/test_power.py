@@ -142,6 +142,17 @@ def test_most_frequent_place_bounds_the_sums() -> None:
     assert exact_in_any_order([values], spread) == 0
 
 
+def sum_all(values: torch.Tensor, unrelated: torch.Tensor) -> torch.Tensor:
+    return values.sum() + unrelated.sum()
+
+
+def test_integers_that_are_no_index_bound_no_sum(tmp_path: Path) -> None:
+    values = torch.full((1000,), 2.0**20 + 1)
+    call = capture(sum_all, values, torch.arange(1000), path=tmp_path / "call")
+    problems = replay(call, trials=20, threads=4, call=sum_all).problems
+    assert not any("whole numbers" in problem for problem in problems)
+
+
 def test_products_count_as_fine_as_their_factors_together() -> None:
     halves = torch.tensor([[0.5, 1.5], [2.5, 0.5]])
     assert exact_in_any_order([halves, halves], multiplies=True) == -2
