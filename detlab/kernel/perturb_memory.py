@@ -42,7 +42,7 @@ class MemoryOf:
             self._evict()
         if self._condition.caches == "warm":
             for tensor in self._call.tensors:
-                _bytes_of(tensor).max()
+                _bytes_of(tensor).sum()
         if self._condition.poison is not None:
             for tensor in write_only(self._capture, self._call.tensors):
                 _bytes_of(tensor).fill_(_BYTE[self._condition.poison])
@@ -189,11 +189,11 @@ def _mallopt() -> Callable[[int, int], int]:
 
 def _fill_free_blocks(device: str, byte: int) -> None:
     """Allocate every free block of the caching allocator, largest first, fill it and give it back."""
-    index = torch.device(device).index or 0
+    index, stream = torch.device(device).index or 0, torch.cuda.current_stream(device).cuda_stream
     free = [
         block["size"]
         for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-        if segment["device"] == index
+        if segment["device"] == index and segment["stream"] == stream
         for block in segment["blocks"]
         if block["state"] == "inactive"
     ]

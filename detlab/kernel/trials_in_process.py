@@ -9,7 +9,6 @@ from typing import Any, Final
 import torch
 
 from detlab.captures import Capture
-from detlab.digest import plain_cpu_bytes
 from detlab.errors import CaptureError
 from detlab.kernel.conditions import Condition
 from detlab.kernel.differences import OutputResult, OutputWatch
@@ -20,6 +19,7 @@ from detlab.kernel.perturb_settings import Settings, place_of, settings_for
 from detlab.kernel.power import what_hides_a_race
 from detlab.kernel.restore import RestoredCall
 from detlab.kernel.verdict_training import changes_since_training
+from detlab.kernel.worker_firsts import kept_firsts
 from detlab.kernel.worker_json import Made, Place, Result
 
 _MAX_NAN_COUNTS: Final = 16
@@ -103,7 +103,7 @@ class Trials:
                 outputs = self._run()
             self._watches = [OutputWatch(output) for output in outputs]
             if self.keeps_first:
-                self.firsts = [plain_cpu_bytes(output).clone() for output in outputs]
+                self.firsts = kept_firsts(outputs)
         result = tuple(w.add(output) for w, output in zip(self._watches, outputs, strict=True))
         self.results.append(result)
         if result not in self.nans and len(self.nans) < _MAX_NAN_COUNTS:

@@ -170,11 +170,15 @@ def _uninitialised(rows: Sequence[Row]) -> Verdict | None:
 
 
 def _nan_appears(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    plain = [row for row in rows if not row.memory]
-    most = max((row.most_nan for row in plain), default=None)
+    """Compare with memory of zeros where that was tried; what nobody fills may hold NaNs as well."""
+    without = [row for row in rows if row.memory == "zeros"] or [row for row in rows if not row.memory]
+    most = max((row.most_nan for row in without), default=None)
     filled = [row for row in rows if row.memory in (FILL, "nan")]
     if most is not None and (showing := [row for row in filled if row.least_nan > most]):
-        yield f"NaNs of filled memory are in the results of {_names(showing)} and of no other", showing
+        yield (
+            f"NaNs of filled memory are in the results of {_names(showing)}, not of {_names(without)}",
+            showing,
+        )
 
 
 def _depends_on_memory(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:

@@ -9,19 +9,26 @@ from typing import Final
 
 import torch
 
+from detlab.digest import plain_cpu_bytes
+
 _INDEX: Final = "firsts.json"
-_MAX_BYTES: Final = 256 << 20
-"""Larger results stay where they are: digests tell that they differ, only not where."""
+MAX_BYTES: Final = 256 << 20
+"""Larger results are not kept for each condition: digests tell that they differ, only not where."""
 
 
 def save_firsts(folder: Path, firsts: Sequence[torch.Tensor]) -> None:
-    """Write contiguous CPU tensors into a folder, one file each, unless they are large."""
-    if sum(tensor.nbytes for tensor in firsts) > _MAX_BYTES:
-        return
+    """Write contiguous CPU tensors into a folder, one file each."""
     index = [{"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape)} for t in firsts]
     for number, tensor in enumerate(firsts):
         tensor.reshape(-1).view(torch.uint8).numpy().tofile(folder / f"first{number}.bin")
     (folder / _INDEX).write_text(json.dumps(index), "utf-8")
+
+
+def kept_firsts(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copy results to the CPU, unless they are large."""
+    if sum(output.nbytes for output in outputs) > MAX_BYTES:
+        return []
+    return [plain_cpu_bytes(output).clone() for output in outputs]
 
 
 def load_firsts(folder: Path) -> list[torch.Tensor]:

@@ -14,6 +14,7 @@ import torch
 
 from detlab.captures import save_capture
 from detlab.cli import main
+from detlab.kernel import load_replay
 
 SCHEMA = json.loads(files("detlab").joinpath("schemas/replay.json").read_text("utf-8"))
 
@@ -76,6 +77,44 @@ def test_json_is_one_document_of_the_schema(racing_run: Path, capsys: pytest.Cap
     content = json.loads(capsys.readouterr().out)
     jsonschema.validate(content, SCHEMA)
     assert content["class"] == "not_seen"
+
+
+def test_conditions_are_named_each_with_its_number_of_trials(
+    racing_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--condition", "1 thread=3", "--condition", "poisoned with nan", "--threads", "1"]
+    assert main(["replay", str(racing_run), "--trials", "2", *asked, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    jsonschema.validate(content, SCHEMA)
+    assert [(row["name"], row["trials"]) for row in content["conditions"]] == [
+        ("1 thread", 3),
+        ("poisoned with nan", 2),
+    ]
+
+
+def test_json_of_the_command_is_the_report_of_another_machine(
+    racing_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["replay", str(racing_run), "--condition", "4 threads=20", "--condition", "1 thread=5", "--json"])
+    (tmp_path / "report.json").write_text(capsys.readouterr().out, "utf-8")
+    report = load_replay(tmp_path / "report.json")
+    assert (report.outcome.value, report.exit_code) == ("race", 1)
+    assert repr(report).startswith("verdict   race: results of the same inputs differ in: 4 threads")
+
+
+def test_isolated_call_that_outlasts_its_limit_exits_with_two(
+    racing_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(racing_run), "--trials", "100000", "--time-limit", "0.5"]) == 2
+    assert "timed out: ended at its time limit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["chaos", "baseline=0", "0 threads"])
+def test_condition_that_is_none_exits_with_two(
+    racing_run: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(racing_run), "--condition", name]) == 2
+    assert "Hint:" in capsys.readouterr().err
 
 
 def test_missing_capture_exits_with_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

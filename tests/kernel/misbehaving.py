@@ -55,6 +55,8 @@ def reads_what_nobody_wrote(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def varies(x: torch.Tensor) -> torch.Tensor:
-    """Give another result each time, of fresh memory or not."""
-    return x + time.perf_counter_ns()
+def refuses_one_thread(x: torch.Tensor) -> torch.Tensor:
+    """Need another thread to wait for."""
+    if torch.get_num_threads() == 1:
+        raise RuntimeError("one thread is not enough")
+    return x * 0.5

@@ -62,6 +62,15 @@ def test_sum_that_depends_on_the_thread_count_is_a_selection(summed: Capture) ->
     assert report.exit_code == 1
 
 
+def test_large_results_are_told_apart_by_digest_alone(
+    summed: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detlab.kernel.worker_firsts.MAX_BYTES", 3)
+    report = replay(summed, trials=20, conditions=["1 thread", "2 threads"])
+    assert report.outcome is ReplayClass.SELECTION
+    assert "by digest alone" in report.problems[-1]
+
+
 def test_thread_counts_are_told_apart_in_other_processes_too(summed: Capture) -> None:
     report = replay(summed, trials=20, conditions=["1 thread", "2 threads"], isolate=True)
     assert report.outcome is ReplayClass.SELECTION
@@ -155,6 +164,29 @@ def test_stop_keeps_the_conditions_so_far(captured: Captured) -> None:
     )
     assert [(row.name, row.trials) for row in report.conditions] == [("baseline", 5), ("1 thread", 2)]
     assert report.problems == ("1 thread: stopped by the user after 2 of 5 trials",)
+
+
+def test_empty_arguments_have_no_caches_to_warm(captured: Captured) -> None:
+    capture = captured(aten.cat.default, [torch.ones(3), torch.empty(0)])
+    assert replay(capture, trials=2, conditions="warm caches").outcome is ReplayClass.NOT_SEEN
+
+
+def test_error_under_one_condition_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
+    capture = by_hand(misbehaving.refuses_one_thread, tmp_path)
+    asked = ["2 threads", "1 thread", "3 threads"]
+    report = replay(capture, call=misbehaving.refuses_one_thread, trials=2, conditions=asked)
+    assert [row.status for row in report.conditions] == ["done", "refused", "done"]
+    assert "raised RuntimeError: one thread is not enough" in report.conditions[1].note
+    assert report.outcome is ReplayClass.NOT_SEEN
+
+
+def test_one_thread_hides_a_race_only_where_no_other_condition_has_more(captured: Captured) -> None:
+    values = torch.randn(100_000, generator=torch.Generator().manual_seed(1))
+    capture = captured(aten.sum.default, values)
+    alone = replay(capture, trials=2, conditions="1 thread")
+    assert len([problem for problem in alone.problems if "with 1 thread" in problem]) == 1
+    both = replay(capture, trials=2, conditions=["1 thread", "competing load"], threads=2)
+    assert not [problem for problem in both.problems if "with 1 thread" in problem]
 
 
 def test_whole_numbers_are_told_once_for_all_conditions(captured: Captured) -> None:

@@ -117,6 +117,12 @@ def test_variation_that_returns_without_the_fill_is_an_uninitialised_read() -> N
     assert outcome(*rows, row(ONE, "no fill", design=DETERMINISTIC)) is ReplayClass.RACE
 
 
+def test_nan_that_lies_in_memory_by_itself_hides_no_uninitialised_read() -> None:
+    rows = [row(MANY, most_nan=4), row(((3,),), "nan", memory="nan", least_nan=4, most_nan=4)]
+    assert outcome(*rows) is ReplayClass.RACE
+    assert outcome(*rows, row(((5,),), "zeros", memory="zeros")) is ReplayClass.UNINITIALISED
+
+
 def test_nan_that_the_call_gives_anyway_says_nothing_of_memory() -> None:
     rows = [row(MANY, most_nan=4, least_nan=4), row(MANY, "nan", memory="nan", most_nan=4, least_nan=4)]
     assert outcome(*rows) is ReplayClass.RACE
