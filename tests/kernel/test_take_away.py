@@ -117,12 +117,12 @@ def test_detlab_is_out_of_reach_there(without_detlab: Runs, fresh_process: Runs,
 def test_race_shows_again_with_four_threads_and_not_with_one(
     racing: Capture, without_detlab: Runs, fresh_process: Runs, tmp_path: Path
 ) -> None:
-    report = replay(racing, trials=20, threads=4)
-    taken = export(report, racing, tmp_path / "issue")
+    report = replay(racing, trials=20, threads=4, conditions=["baseline"])
+    taken = report.export(tmp_path / "issue")  # it knows its capture and its threads
     done = fresh_process(taken.folder)
     assert (verdict_of(done), done.returncode) == ("race", 1)
     assert counts_of(done)[0] > 1
-    assert "20 trials in this process (4 threads), the most frequent in" in done.stdout
+    assert "20 trials in this process (baseline, 4 threads), the most frequent in" in done.stdout
     assert re.search(
         r"output 0  \d+ distinct, [\d,]+ of 1,000 elements differ, the first at \[\d+\]", done.stdout
     )
@@ -349,21 +349,22 @@ def test_memory_that_nobody_wrote_is_told_from_a_race(
     captured: Captured, without_detlab: Runs, tmp_path: Path
 ) -> None:
     capture = captured(aten.empty.memory_format, [100_000])
-    report = replace(replay(capture, trials=2), outcome=ReplayClass.UNINITIALISED)
-    rows = (summarize("poisoned with nan", ["a"] * 20), summarize("poisoned with zeros", ["b"] * 20))
-    taken = export(replace(report, conditions=rows), capture, tmp_path / "issue")
-    done = without_detlab(taken.folder)
-    assert (verdict_of(done), done.returncode) == ("uninitialised", 1)
+    report = replay(capture, trials=20, conditions=["poisoned with nan", "poisoned with zeros"])
+    done = without_detlab(report.export(tmp_path / "issue").folder)
+    assert (report.outcome, verdict_of(done), done.returncode) == (
+        ReplayClass.UNINITIALISED,
+        "uninitialised",
+        1,
+    )
 
 
 def test_sum_that_depends_on_the_threads_is_a_selection(
     captured: Captured, without_detlab: Runs, tmp_path: Path
 ) -> None:
     capture = captured(aten.sum.default, 3.1 * torch.randn(1_000_000, generator=seeded(0)))
-    rows = tuple(summarize(name, ["a"] * 20) for name in ("1 thread", "2 threads", "4 threads"))
-    report = replace(replay(capture, trials=2), conditions=rows, outcome=ReplayClass.SELECTION)
-    folder = export(report, capture, tmp_path / "issue").folder
-    assert verdict_of(without_detlab(folder)) == "selection"
+    report = replay(capture, trials=20, conditions=["1 thread", "2 threads", "4 threads"])
+    folder = report.export(tmp_path / "issue").folder
+    assert (report.outcome, verdict_of(without_detlab(folder))) == (ReplayClass.SELECTION, "selection")
     few = without_detlab(folder, "--trials", "3")
     assert (verdict_of(few), few.returncode) == ("invalid", 2)  # too few to tell it from a race
 
