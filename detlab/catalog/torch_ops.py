@@ -22,6 +22,11 @@ _SWITCHES: Final = f"{FLAG} switches to a deterministic algorithm"
 _RAISES: Final = f"none in torch: {FLAG} makes it raise"
 _ATOMICS: Final = "its kernel adds with atomics, in the order in which the threads come"
 
+
+def _docs(name: str) -> Source:
+    return Source(name, f"https://docs.pytorch.org/docs/stable/generated/{name}.html")
+
+
 TORCH_OPS: Final = (
     Entry(
         "index-put",
@@ -33,7 +38,12 @@ TORCH_OPS: Final = (
         "without it, which of several rows for one place is written last is open on any device",
         f"{_SWITCHES}; `detlab.kernel.fixed.index_put_` adds sorted segments along a fixed tree",
         f"{REPLAY} --threads 4",
-        (TORCH_DOCS, shown_by("kernel/test_fixed.py"), shown_by("kernel/test_real_kernels.py")),
+        (
+            TORCH_DOCS,
+            _docs("torch.Tensor.index_put_"),
+            shown_by("kernel/test_fixed.py"),
+            shown_by("kernel/test_real_kernels.py"),
+        ),
     ),
     Entry(
         "put",
@@ -44,7 +54,7 @@ TORCH_OPS: Final = (
         "several values for one place are added, or overwrite each other, in no order",
         f"on the CPU with `accumulate=True`, {FLAG}; else that makes it raise",
         REPLAY,
-        (TORCH_DOCS,),
+        (TORCH_DOCS, _docs("torch.Tensor.put_")),
     ),
     Entry(
         "index-add",
@@ -83,7 +93,7 @@ TORCH_OPS: Final = (
         "of several elements for one place, which is written last is open",
         f"{_SWITCHES}; Megatron writes rows with `index_put_(accumulate=False)` instead",
         REPLAY,
-        (TORCH_DOCS, MEGATRON_OPS),
+        (TORCH_DOCS, _docs("torch.Tensor.scatter_"), MEGATRON_OPS),
     ),
     Entry(
         "scatter-reduce",
@@ -105,7 +115,7 @@ TORCH_OPS: Final = (
         "of several rows for one place, which is written last is open",
         _SWITCHES,
         REPLAY,
-        (TORCH_DOCS,),
+        (TORCH_DOCS, _docs("torch.Tensor.index_copy_")),
     ),
     Entry(
         "embedding-backward",
@@ -151,7 +161,7 @@ TORCH_OPS: Final = (
         "a stable sort: `detlab.kernel.fixed.topk` (ties to the lowest index)",
         REPLAY,
         (
-            Source("torch.topk", "https://docs.pytorch.org/docs/stable/generated/torch.topk.html"),
+            _docs("torch.topk"),
             github("pytorch/torchtitan#3336"),
             github("ROCm/aiter!4415"),
             github("NVIDIA/Megatron-LM!7441"),
