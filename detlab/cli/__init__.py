@@ -37,14 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         return int(args.run(args))
-    except DetlabError as error:
-        if getattr(args, "json", False):
-            print_json(_invalid(args.command, error))
-        print(f"detlab {args.command}: {error}", file=sys.stderr)
-        return 2
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         return 0
-    except OSError as error:
+    except (DetlabError, OSError) as error:
+        if getattr(args, "json", False):
+            print_json(_invalid(args.command, error))
         print(f"detlab {args.command}: {error}", file=sys.stderr)
         return 2
     except Exception:  # our own mistake: 1 would say that something was found

@@ -100,3 +100,14 @@ def test_a_command_is_required(capsys):
     with pytest.raises(SystemExit, match="2"):
         main([])
     assert "COMMAND" in capsys.readouterr().err
+
+
+def test_a_file_that_the_system_does_not_give_is_said_in_json_too(tmp_path, capsys, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", "run")
+
+    monkeypatch.setattr("detlab.readers.load_run", refuse)
+    assert main(["metrics", str(tmp_path), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["problems"][0]["what"] == "[Errno 13] Permission denied: 'run'"
+    assert err.startswith("detlab metrics: ")
