@@ -9,6 +9,7 @@ which leaks from one pass into the next is seen, and named.
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
@@ -29,7 +30,7 @@ from detlab.testing.hold import (
 )
 
 _OWN_ATTRIBUTES: Final = frozenset(vars(torch.nn.Module()))
-_MAX_DEPTH: Final = 3
+_MAX_DEPTH: Final = 5
 _GRADIENT_SEED: Final = 0x5EED
 _OPAQUE: Final = (torch.nn.Module, type, FunctionType, MethodType, ModuleType, torch.Generator)
 
@@ -230,17 +231,27 @@ def _with_extra_state(module: torch.nn.Module) -> list[tuple[str, torch.nn.Modul
 
 
 def _numbers(value: object, name: str) -> dict[str, torch.Tensor]:
-    return dict(_walk_numbers(value, name, 0))
+    return dict(_walk_numbers(value, name, ()))
 
 
-def _walk_numbers(value: object, name: str, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
+def _walk_numbers(value: object, name: str, above: tuple[int, ...]) -> Iterator[tuple[str, torch.Tensor]]:
     """Give the tensors and floats below an attribute; whole numbers count passes and are left out."""
-    for path, leaf in named_leaves(value, name):
-        if isinstance(leaf, torch.Tensor):
-            if leaf.layout is torch.strided and not leaf.is_meta:
-                yield path, leaf.detach()
-        elif isinstance(leaf, float):
-            yield path, torch.tensor(leaf, dtype=torch.float64)
-        elif hasattr(leaf, "__dict__") and not isinstance(leaf, _OPAQUE) and depth < _MAX_DEPTH:
-            for key, item in vars(leaf).items():
-                yield from _walk_numbers(item, f"{path}.{key}", depth + 1)
+    if isinstance(value, torch.Tensor):
+        if value.layout is torch.strided and not value.is_meta:
+            yield name, value.detach()
+    elif isinstance(value, float):
+        yield name, torch.tensor(value, dtype=torch.float64)
+    elif len(above) < _MAX_DEPTH and id(value) not in above:  # an object may hold itself
+        for path, item in _parts(value, name):
+            yield from _walk_numbers(item, path, (*above, id(value)))
+
+
+def _parts(value: object, name: str) -> list[tuple[str, object]]:
+    """Give what a container or an object of its own holds, by path."""
+    if isinstance(value, Mapping):
+        return [(f"{name}[{key!r}]", item) for key, item in value.items()]
+    if isinstance(value, list | tuple | deque):
+        return [(f"{name}[{number}]", item) for number, item in enumerate(value)]
+    if hasattr(value, "__dict__") and not isinstance(value, _OPAQUE):
+        return [(f"{name}.{key}", item) for key, item in vars(value).items()]
+    return []

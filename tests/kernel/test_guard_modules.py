@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -100,6 +101,26 @@ def test_scale_that_leaks_only_into_later_passes_is_caught_before_an_output_diff
     assert "output" not in message
     assert "calls" not in message
     assert_module_repeatable(Counting(), seeded(3), ignore=["attribute total"])
+
+
+def test_history_in_a_queue_of_an_object_that_holds_itself_is_found() -> None:
+    class Recipe:
+        def __init__(self) -> None:
+            self.me, self.history = self, deque([0.0, 0.0], maxlen=2)
+
+    class Delayed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recipe = Recipe()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.recipe.history.append(self.recipe.history[-1] + 0.5)
+            return x * 2
+
+    message = failure_of(Delayed(), seeded(3), trials=2)
+    assert "attribute recipe.history[1] (float64[]) differs from trial 1 in 1 of 2 trials" in message
+    assert "  recipe.history[1] changed from pass to pass" in message
+    assert "recipe.me" not in message
 
 
 def test_fp4_rounding_to_the_nearest_and_at_random_pass_with_their_generator_put_back() -> None:
