@@ -310,12 +310,15 @@ def chosen_conditions(options: argparse.Namespace) -> list[dict[str, Any]]:
         one |= {"deterministic": True, "warn_only": False} if options.deterministic else {}
         threads = f"{one['threads']} thread{'' if one['threads'] == 1 else 's'}"
         flags = ", use_deterministic_algorithms" if one["deterministic"] else ""
-        recorded = [{**one, "name": threads + flags}]
+        device = options.device or CALL["device"]
+        recorded = [{**one, "name": (threads if device == "cpu" else device) + flags}]
     return [{**condition, "trials": options.trials or condition["trials"]} for condition in recorded]
 
 
 def set_flags(condition: dict[str, Any]) -> None:
     """Set threads and flags; None leaves one as it is."""
+    if condition["deterministic"]:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses cuBLAS
     torch.set_num_threads(condition["threads"])
     torch.use_deterministic_algorithms(condition["deterministic"], warn_only=condition["warn_only"])
     torch.utils.deterministic.fill_uninitialized_memory = condition["fill_memory"]  # type: ignore[attr-defined]

@@ -89,6 +89,17 @@ def test_fix_by_a_setting_holds(racing: Capture, fix: Any, name: str) -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+@pytest.mark.gpu
+def test_fix_by_a_setting_holds_on_a_device(captured: Captured) -> None:
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randint(0, 1000, (1_000_000,), generator=generator).cuda()
+    values = torch.randn(1_000_000, generator=generator).cuda()
+    capture = captured(aten.index_add_.default, torch.zeros(1000).cuda(), 0, rows, values)
+    proof = prove_fix(capture, {"deterministic": True}, trials=20)
+    assert proof.verdict is FixVerdict.HOLDS
+    assert (proof.unfixed.name, proof.fixed.distinct) == ("cuda:0", 1)
+
+
 def test_fix_that_races_as_well_fails(racing: Capture) -> None:
     def no_fix(self: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool) -> torch.Tensor:
         return self.index_put(indices, values, accumulate=accumulate)

@@ -59,6 +59,15 @@ def test_racing_kernel_is_caught_and_the_message_names_the_element_and_the_dista
     assert re.search(r"of 1,000 elements differ, by up to [\d,]+ ULP", message)
 
 
+@pytest.mark.gpu
+def test_racing_kernel_on_a_device_is_caught() -> None:
+    table, index, values = (tensor.cuda() for tensor in adds(floats()))
+    message = failure_of(assert_bitwise_repeatable, torch.index_add, table, 0, index, values)
+    assert re.search(r"output \(float32\[1000\]\) differs from trial 1 in \d+ of 20 trials", message)
+    assert "(cuda:0)" in message
+    assert assert_bitwise_repeatable(torch.neg, values, conditions=["baseline", "competing load"])
+
+
 def test_quiet_kernel_passes_with_its_bound() -> None:
     (row,) = assert_bitwise_repeatable(accumulate, *adds(floats()), conditions=[{"threads": 1}])
     assert (row.name, row.trials, row.distinct) == ("1 thread", 20, 1)

@@ -137,6 +137,19 @@ def test_race_shows_again_with_four_threads_and_not_with_one(
     assert "(4 threads, use_deterministic_algorithms)" in fixed.stdout
 
 
+@pytest.mark.gpu
+def test_race_on_a_device_shows_again_there_and_not_with_fixed_algorithms(
+    captured: Captured, fresh_process: Runs, tmp_path: Path
+) -> None:
+    rows = torch.randint(0, 1000, (1_000_000,), generator=seeded(1)).cuda()
+    values = torch.randn(1_000_000, generator=seeded(2)).cuda()
+    capture = captured(aten.index_add_.default, torch.zeros(1000).cuda(), 0, rows, values)
+    report = replay(capture, trials=20)
+    folder = report.export(tmp_path / "issue").folder
+    assert (report.outcome, verdict_of(fresh_process(folder))) == (ReplayClass.RACE, "race")
+    assert verdict_of(fresh_process(folder, "--deterministic")) == "not seen"
+
+
 def test_nothing_of_this_machine_is_told(racing: Capture, tmp_path: Path) -> None:
     report = replay(racing, trials=3, threads=1)
     told = (
