@@ -229,6 +229,15 @@ class RankComparison:
             how[np.flatnonzero(rows_b >= 0)[np.isin(callees, list(self.renamed))]] = HOW.index("override")
         return [HOW[code] for code in how]
 
+    def flags_of_either(self, positions: NDArray[np.intp]) -> NDArray[np.uint16]:
+        """Give the flags that a call has in one run or the other, so that neither run decides alone."""
+        found = np.zeros(len(positions), np.uint16)
+        for trace, rows in zip((self.a, self.b), self.rows(positions), strict=True):
+            there = rows >= 0
+            if there.any():
+                found[there] |= read_rows(trace, rows[there], ("flags",))["flags"]
+        return found
+
     def events(self, positions: NDArray[np.intp], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         """Give columns at some positions: of run a where it has the call, else of run b."""
         at_a, at_b = self.rows(positions)

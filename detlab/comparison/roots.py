@@ -112,7 +112,8 @@ class _Search:
 
     def _origins(self) -> dict[int, str]:
         origins = self.rank.counted(Verdict.ORIGIN)
-        facts = self.rank.events(origins, ("kind", "flags", "n_in", "phase", "evidence"))
+        facts = self.rank.events(origins, ("kind", "n_in", "phase", "evidence"))
+        facts["flags"] = self.rank.flags_of_either(origins)
         columns = {name: column.tolist() for name, column in facts.items()}
         found = {}
         for at, position in enumerate(origins.tolist()):
@@ -201,8 +202,10 @@ class _Search:
         return {p: "one_side" for p in here.tolist() if not len(reads) or p < reads[0]}
 
     def _facts(self, position: int) -> dict[str, Any]:
-        names = ("kind", "flags", "n_in", "phase", "callee", "evidence", "meta")
-        event = {n: int(c[0]) for n, c in self.rank.events(np.array([position]), names).items()}
+        names = ("kind", "n_in", "phase", "callee", "evidence", "meta")
+        at = np.array([position])
+        event = {name: int(column[0]) for name, column in self.rank.events(at, names).items()}
+        event["flags"] = int(self.rank.flags_of_either(at)[0])
         meta = self.rank.a.names.metas[event["meta"]]
         return {**event, "op": self.rank.a.names.callees[event["callee"]].op, "meta": meta}
 

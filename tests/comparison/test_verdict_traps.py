@@ -490,3 +490,17 @@ def test_calls_below_the_first_receiver_are_counted_as_untested():
         run("y"), run("Y"), "origin receiver receiver receiver receiver receiver match", ("kernel", MM, (0,))
     )
     assert cmp.roots[0].untested_after == 5
+
+
+def test_a_flag_that_one_run_alone_has_gives_the_same_reason_both_ways_round():
+    """Memory is fresh in one run and drawn from a generator: the order of the runs does not choose."""
+    fresh = Call("aten.add.Tensor", "lin", [], ["y"], generator="s", flags=Flag.FRESH_MEMORY)
+    plain = Call("aten.add.Tensor", "lin", [], ["y"])
+    there, back = (
+        compare(*(make_run({0: [call]}) for call in pair)) for pair in ((fresh, plain), (plain, fresh))
+    )
+    assert (
+        [each.finding_class for each in there.roots]
+        == [each.finding_class for each in back.roots]
+        == ["state"]
+    )
