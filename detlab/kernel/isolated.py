@@ -61,6 +61,7 @@ def run_isolated(
         if any(problem.startswith("stopped by the user") for problem in made.problems):
             break
     assert found is not None
+    found.is_isolated = True
     if found.status == "done":
         each_has = f", {each} trials each" if len(found.groups) > 1 else ""
         found.note = f"in {len(found.groups)} new process{'es' if len(found.groups) > 1 else ''}{each_has}"

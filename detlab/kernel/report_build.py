@@ -16,8 +16,7 @@ from detlab.kernel.verdict_training import conditions_text
 from detlab.kernel.worker_json import Change, Made, Result
 
 _CHOOSES: Final[tuple[str, ...]] = (
-    "float32_matmul_precision", "mkldnn", "cudnn_benchmark", "blas", "tf32", "env", "trials_per_process",
-    "offset_bytes",
+    "float32_matmul_precision", "mkldnn", "cudnn_benchmark", "blas", "tf32", "env", "offset_bytes",
 )  # fmt: skip
 """What may choose another kernel and could differ between two runs of one recipe, beside threads."""
 
@@ -25,7 +24,6 @@ _WORDS: Final = {
     "float32_matmul_precision": "float32 matmul precision",
     "cudnn_benchmark": "cuDNN benchmark",
     "env": "environment",
-    "trials_per_process": "process",
     "offset_bytes": "where the arguments begin (layout)",
     "threads": "number of threads",
 }
@@ -87,19 +85,21 @@ def _traced_under(capture: Capture, made: Sequence[Made]) -> tuple[str, ...]:
 def _row(capture: Capture, condition: Condition, made: Made) -> Row:
     """Give a condition as the verdict sees it, with what it leaves open as training had it."""
     state = capture.state
-    device = (condition.device or capture.device).partition(":")[0]
+    device = condition.device or capture.device
     deterministic = state["deterministic"] if condition.deterministic is None else condition.deterministic
     fills = state["fill_uninitialized_memory"] if condition.fill_memory is None else condition.fill_memory
     chosen: dict[str, object] = {
         name: getattr(condition, name) for name in _CHOOSES if name in condition.changed
     }
+    chosen["device"] = device
     if device == "cpu":
         chosen["threads"] = condition.threads or max(state["threads"], 1)
     return Row(
         name=made.name,
         groups=tuple(tuple(group) for group in made.groups),
         choice=tuple((_WORDS.get(name, name), str(value)) for name, value in chosen.items()),
-        design=f"{device}{', deterministic' if deterministic else ''}",
+        design=f"{device.partition(':')[0]}{', deterministic' if deterministic else ''}",
+        process=made.name if made.is_isolated else "",
         memory=condition.poison or (FILL if deterministic and fills else ""),
         least_nan=made.least_nan,
         most_nan=made.most_nan,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import CancelledError, Executor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Executor
 from typing import Final
 
 from detlab.errors import InputError
@@ -28,7 +27,7 @@ def run_elsewhere(
     limit = (DEFAULT_LIMIT_S if time_limit_s is None else time_limit_s) + _GRACE_S
     name = request.condition.name
     try:
-        return made_from_json(json.loads(future.result(timeout=limit)))
+        made = made_from_json(json.loads(future.result(timeout=limit)))
     except TimeoutError:
         future.cancel()
         return Made(name, status="timed out", note=f"the executor gave no answer within {limit:,.0f} s")
@@ -37,7 +36,10 @@ def run_elsewhere(
         return Made(name, problems=["stopped by the user before the executor answered"])
     except InputError as error:
         return Made(name, status="refused", note=error.finding)
-    except (BrokenProcessPool, CancelledError, Exception) as error:
-        return Made(
-            name, status="crashed", note=f"the worker was lost: {type(error).__name__}: {error}"[:300]
-        )
+    except Exception as error:
+        note = f"the worker was lost: {type(error).__name__}: {error}"
+        return Made(name, status="crashed", note=note[:300])
+    made.is_isolated = True  # two conditions may have met two workers
+    if made.status == "done":
+        made.note = made.note or "in a process of the executor"
+    return made

@@ -60,6 +60,9 @@ class Row:
         and load beside it choose none.
     design
         What makes it another algorithm by design: deterministic algorithms, the kind of the device.
+    process
+        Where the trials were made: empty for this process, otherwise the name of the row, whose processes no
+        other row shares.
     memory
         What fills fresh memory: empty for nothing, `FILL`, or the name of a poison.
     least_nan, most_nan
@@ -70,6 +73,7 @@ class Row:
     groups: tuple[tuple[Hashable, ...], ...]
     choice: tuple[tuple[str, str], ...] = ()
     design: str = ""
+    process: str = ""
     memory: str = ""
     least_nan: int = 0
     most_nan: int = 0
@@ -154,7 +158,7 @@ def _ordered(rows: Sequence[Row], disagrees: bool) -> Verdict:
     if poisoned := [row for row in rows if row.varies]:
         why = f"results differ only while fresh memory is filled: {_names(poisoned)}; or a race too rare else"
         return Verdict(ReplayClass.UNINITIALISED, (why,), tuple(row.name for row in poisoned))
-    found = _selection(list(_differing(rows)))
+    found = _selection(list(_differing(rows))) or _too_few(list(_unlike_memory(rows)))
     if disagrees and (found is None or found.outcome is ReplayClass.INVALID):
         return Verdict(ReplayClass.RACE)
     return found or Verdict(ReplayClass.NOT_SEEN, _by_design(rows))
@@ -182,10 +186,18 @@ def _nan_appears(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
 
 
 def _depends_on_memory(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    for a, b in _unlike_memory(rows):
+        if a.is_held and b.is_held:
+            other = "" if a.process == b.process else ", or on the process"
+            yield f"the result depends on what fresh memory holds{other}: {a.name} or {b.name}", [a, b]
+
+
+def _unlike_memory(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Find conditions that differ in what fresh memory holds only, and in all results."""
     for a, b in combinations(rows, 2):
         alike = (a.choice, a.design) == (b.choice, b.design) and a.memory != b.memory
-        if alike and a.is_held and b.is_held and a.results != b.results:
-            yield f"the result depends on what fresh memory holds: {a.name} or {b.name}", [a, b]
+        if alike and not a.results & b.results:
+            yield a, b
 
 
 def _varies_again(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
@@ -216,33 +228,45 @@ def _differing(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
 def _selection(between: Sequence[tuple[Row, Row]]) -> Verdict | None:
     """Judge differences between conditions that were constant within, by the number of their trials."""
     told = [pair for pair in between if all(map(_is_enough, pair))]
-    deciding = list({row.name: row for pair in told or between for row in pair}.values())
-    names = tuple(row.name for row in deciding)
-    if not between:
-        return None
     if not told:
-        least = min(row.trials for row in deciding)
-        why = (
-            f"the results of {_names(deciding)} differ, and {least} trials cannot tell a race from a choice;"
-        )
-        return Verdict(ReplayClass.INVALID, (f"{why} make {MIN_TRIALS} or more under each",), names)
-    if all(a is not b and a.choice == b.choice for a, b in told):
+        return _too_few(between)
+    alone = [(a, b) for a, b in told if a is not b and (a.choice, a.process) == (b.choice, b.process)]
+    deciding = _rows_of(alone or told)
+    names = tuple(row.name for row in deciding)
+    if alone:
         why = f"results differ between {_names(deciding)}, which choose no other kernel"
         return Verdict(ReplayClass.RACE, (why,), names)
-    if all(a is b for a, b in told):
-        why = (
-            f"one result in each process, not the same in all: {_names(deciding)}: a choice made at its start"
-        )
-        return Verdict(ReplayClass.SELECTION, (why,), names)
     why = f"one result within each condition, and not the same in all: {_groups(deciding)}"
+    if all(a is b for a, b in told):
+        why = f"one result in each process, not the same in all: {_names(deciding)}"
     what = ", ".join(dict.fromkeys(name for a, b in told for name in _axes(a, b)))
     return Verdict(ReplayClass.SELECTION, (why, f"it depends on: {what}") if what else (why,), names)
 
 
+def _too_few(between: Sequence[tuple[Row, Row]]) -> Verdict | None:
+    """Say that results differ and that the trials do not tell why."""
+    if not between:
+        return None
+    deciding = _rows_of(between)
+    least = min(row.trials for row in deciding)
+    trials = f"{least} trial{'' if least == 1 else 's'}"
+    why = f"the results of {_names(deciding)} differ, and {trials} cannot tell a race from a choice;"
+    names = tuple(row.name for row in deciding)
+    return Verdict(ReplayClass.INVALID, (why, f"make {MIN_TRIALS} or more under each"), names)
+
+
+def _rows_of(pairs: Sequence[tuple[Row, Row]]) -> list[Row]:
+    return list({row.name: row for pair in pairs for row in pair}.values())
+
+
 def _axes(a: Row, b: Row) -> list[str]:
-    """Name what differs between two conditions, if it is one thing only."""
+    """Name what differs between two conditions, if it is one thing; a process may choose as well."""
     names = list(dict.fromkeys(name for name, _ in sorted(set(a.choice) ^ set(b.choice))))
-    return names if len(names) == 1 else []
+    if len(names) > 1:
+        return []
+    if a is b or a.process != b.process:
+        return [f"{names[0]}, or a choice of each process"] if names else ["a choice of each process"]
+    return names
 
 
 def _groups(rows: Sequence[Row]) -> str:

@@ -70,6 +70,8 @@ class Made:
         What may have kept a race from showing.
     is_moved
         Whether a trial began from other bits than the one before.
+    is_isolated
+        Whether it was made in processes that no other condition shares.
     firsts
         The first result, where it was made in this process; never sent.
     """
@@ -81,6 +83,7 @@ class Made:
     problems: list[str] = field(default_factory=list)
     hides: list[str] = field(default_factory=list)
     is_moved: bool = False
+    is_isolated: bool = False
     least_nan: int = 0
     most_nan: int = 0
     place: Place | None = None

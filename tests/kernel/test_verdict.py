@@ -13,7 +13,6 @@ ONE = ((1,) * N,)
 OTHER = ((2,) * N,)
 MANY = (tuple(range(N)),)
 TWO_THREADS = (("threads", "2"),)
-A_PROCESS = (("process", "4"),)
 DETERMINISTIC = "cpu, deterministic"
 
 
@@ -58,7 +57,7 @@ def test_selection_needs_enough_trials_under_each_condition(trials: int) -> None
     few = row(((2,) * trials,), "2 threads", choice=TWO_THREADS)
     verdict = judge([row(), few])
     assert verdict.outcome is ReplayClass.INVALID
-    assert f"make {N} or more" in verdict.why[0]
+    assert f"make {N} or more" in verdict.why[1]
 
 
 def test_deterministic_algorithms_are_another_algorithm_and_no_selection() -> None:
@@ -83,21 +82,39 @@ def test_constant_results_that_differ_under_load_are_a_race() -> None:
     assert outcome(row(), row(OTHER, "competing load")) is ReplayClass.RACE
 
 
+def test_race_that_shows_under_load_is_no_selection_beside_a_thread_count() -> None:
+    rows = [row(), row(OTHER, "competing load"), row(OTHER, "2 threads", choice=TWO_THREADS)]
+    verdict = judge(rows)
+    assert (verdict.outcome, verdict.decided_by) == (ReplayClass.RACE, ("baseline", "competing load"))
+
+
+def test_constant_results_of_two_processes_are_no_race_even_under_load() -> None:
+    verdict = judge([row(process="baseline"), row(OTHER, "competing load", process="competing load")])
+    assert verdict.outcome is ReplayClass.SELECTION
+    assert verdict.why[1] == "it depends on: a choice of each process"
+
+
+def test_thread_counts_in_two_processes_may_also_be_a_choice_of_each() -> None:
+    verdict = judge([row(process="a"), row(OTHER, "b", process="b", choice=TWO_THREADS)])
+    assert verdict.why[1] == "it depends on: threads, or a choice of each process"
+
+
 def test_choice_made_once_a_process_is_a_selection() -> None:
     processes = tuple((number,) * 4 for number in range(5))
-    verdict = judge([row(), row(processes, "fresh process", choice=A_PROCESS)])
+    verdict = judge([row(), row(processes, "fresh process", process="fresh process")])
     assert verdict.outcome is ReplayClass.SELECTION
     assert "fresh process" in verdict.decided_by
+    assert verdict.why[1] == "it depends on: a choice of each process"
 
 
 def test_one_trial_a_process_cannot_tell_a_choice_from_a_race() -> None:
     processes = tuple((number,) for number in range(N))
-    assert outcome(row(processes, "fresh process", choice=A_PROCESS)) is ReplayClass.INVALID
+    assert outcome(row(processes, "fresh process", process="fresh process")) is ReplayClass.INVALID
 
 
 def test_variation_inside_a_process_is_a_race_also_where_processes_differ() -> None:
     processes = tuple((number, number, -1, number) for number in range(5))
-    assert outcome(row(), row(processes, "fresh process", choice=A_PROCESS)) is ReplayClass.RACE
+    assert outcome(row(), row(processes, "fresh process", process="fresh process")) is ReplayClass.RACE
 
 
 def test_nan_that_appears_with_filled_memory_is_an_uninitialised_read() -> None:
@@ -136,6 +153,11 @@ def test_result_that_depends_on_the_poison_is_an_uninitialised_read() -> None:
     assert outcome(row(), row(OTHER, "zeros", memory="zeros")) is ReplayClass.UNINITIALISED
     two = [row(ONE, "max", memory="max"), row(OTHER, "zeros", memory="zeros")]
     assert outcome(*two) is ReplayClass.UNINITIALISED
+
+
+def test_few_trials_cannot_tell_that_memory_matters() -> None:
+    few = [row(((1, 1),), "max", memory="max"), row(((2, 2),), "zeros", memory="zeros")]
+    assert outcome(*few) is ReplayClass.INVALID
 
 
 def test_race_that_poison_leaves_alone_stays_a_race() -> None:
