@@ -170,7 +170,7 @@ def _judged(capture: Capture, unfixed: _Side, fixed: _Side, problems: list[str])
         unfixed=rows[0],
         fixed=rows[1],
         pairs=pairs,
-        is_among_unfixed=bool(set(fixed.results) & set(unfixed.results)) if fixed.results else None,
+        is_among_unfixed=_is_among(fixed, unfixed),
         spread_ulp=unfixed.spread_ulp(),
         chance_of_luck=luck,
         input_digests=capture.input_digests,
@@ -192,6 +192,14 @@ def _pairs(unfixed: _Side, fixed: _Side) -> tuple[Pair, ...]:
         row = watch.result(index)
         found.append(Pair(index, "", row.elements_different, row.max_ulp, row.distinct == 1))
     return tuple(found)
+
+
+def _is_among(fixed: _Side, unfixed: _Side) -> bool | None:
+    """Say whether both sides gave one result alike, as far as both give outputs."""
+    if not fixed.results:
+        return None
+    both = min(len(fixed.firsts), len(unfixed.firsts))
+    return bool({result[:both] for result in fixed.results} & {result[:both] for result in unfixed.results})
 
 
 def _verdict(

@@ -16,6 +16,7 @@ from detlab.errors import CaptureError, InputError
 from detlab.kernel.conditions import Condition
 from detlab.kernel.fix_proof import chance_of_luck, prove_fix
 from detlab.kernel.fix_proof_report import FixProof, FixVerdict
+from detlab.kernel.fixed import accumulate
 
 aten = torch.ops.aten
 Captured = Callable[..., Capture]
@@ -87,6 +88,21 @@ def test_fix_by_a_setting_holds(racing: Capture, fix: Any, name: str) -> None:
     assert (proof.unfixed.name, proof.fixed.name) == ("4 threads", name)
     assert torch.get_num_threads() == before
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_worked_alternative_in_place_holds_and_leaves_no_note_of_another_form(racing: Capture) -> None:
+    proof = prove_fix(racing, accumulate.index_put_, trials=20, threads=4)
+    assert proof.verdict is FixVerdict.HOLDS
+    assert proof.fixed.name == "index_put_, 4 threads"
+    assert not any("outputs" in problem or "leaves" in problem for problem in proof.problems)
+
+
+def test_fix_that_gives_a_result_of_the_call_itself_is_said_to(captured: Captured) -> None:
+    capture = captured(aten.neg_.default, torch.tensor([0.5, 2.5]))
+    proof = prove_fix(capture, lambda self: -self, trials=2)
+    assert proof.is_among_unfixed is True
+    assert proof.pairs[0].is_equal
+    assert "the same bits; one of the unfixed results" in repr(proof)
 
 
 @pytest.mark.gpu
