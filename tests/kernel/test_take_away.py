@@ -62,8 +62,8 @@ Runs = Callable[..., Done]
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Give an environment where detlab and its libraries cannot be imported."""
     blocked = tmp_path_factory.mktemp("blocked")
-    for name in ("detlab", "xxhash", "polars", "pyarrow"):
-        (blocked / f"{name}.py").write_text("raise ImportError('this machine has torch alone')\n")
+    for name in ("detlab", "numpy", "xxhash", "polars", "pyarrow"):
+        (blocked / f"{name}.py").write_text("raise ModuleNotFoundError('this machine has torch alone')\n")
     return {**os.environ, "PYTHONPATH": str(blocked)}
 
 
