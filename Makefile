@@ -48,7 +48,7 @@ bench: $(READY) ## Print the table of measured ratios
 	$(BIN)/python -m tests.bench
 
 gpu: $(READY) ## Run the tests that need a CUDA device; what was seen goes to detlab-gpu.json
-	DETLAB_GPU_JSON="$${DETLAB_GPU_JSON:-detlab-gpu.json}" $(BIN)/pytest -m gpu tests/gpu
+	DETLAB_GPU_JSON="$${DETLAB_GPU_JSON:-detlab-gpu.json}" $(BIN)/pytest -m gpu
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
