@@ -2,8 +2,8 @@
 
 Rates are those of `replay` and of a loop that restores the same tensors and calls the same kernel without
 hashing or counting; both take turns, and the medians are compared. Memory is the largest resident size of a
-process above what it was before, one process a call, because that size never falls. It is read from the
-kernel's VmHWM: ru_maxrss begins with the size of the process that started this one.
+process above what a replay of three numbers takes, one process a call, because it never falls. It is read
+from VmHWM: ru_maxrss begins with the size of the process that started this one.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def must_hold(make: Callable[[], tuple[Any, ...]]) -> float:
 
 def measure(place: str) -> None:
     """Print how many bytes a replay adds to the largest resident size of this process."""
-    torch.ones(1).add(1)
+    with tempfile.TemporaryDirectory() as folder:  # replay loads its libraries with the first call
+        replay(capture_call(aten.neg.default, torch.ones(3), path=Path(folder) / "small"), trials=3)
     before = largest_resident()
     replay(load_capture(place), trials=3, threads=THREADS)
     print(largest_resident() - before)
