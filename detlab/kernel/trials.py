@@ -68,7 +68,8 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
         Dask cluster, whose workers see the capture's folder under the same path and have detlab. JSON goes
         there and comes back.
     call
-        The captured function, where the capture is one of a Python function.
+        The captured function, where the capture is one of a Python function; of an op, a function to call in
+        its place, whose results say nothing of the one that training recorded.
     against
         Alternatives that could stand in its place, see `detlab.kernel.alternatives.compare_alternatives`;
         determinism, closeness and time of each are in the report's ``alternatives``.

@@ -18,7 +18,7 @@ from detlab.kernel.perturb_memory import MemoryOf, call_with_offset, can_poison
 from detlab.kernel.perturb_settings import Settings, place_of, settings_for
 from detlab.kernel.power import what_hides_a_race
 from detlab.kernel.restore import RestoredCall
-from detlab.kernel.verdict_training import changes_since_training
+from detlab.kernel.verdict_training import change_of_function, changes_since_training
 from detlab.kernel.worker_firsts import kept_firsts
 from detlab.kernel.worker_json import Made, Place, Result
 
@@ -60,7 +60,9 @@ def make_trials(
         made = Trials(call, MemoryOf(condition, capture, call, settings.device), before_trial)
         made.keeps_first = keeps_first
         made.make(trials, on_result)
-        return _summed_up(capture, condition, settings, call, made)
+        found = _summed_up(capture, condition, settings, call, made)
+        found.changes += change_of_function(capture, func)
+        return found
 
 
 class Trials:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
 
 from detlab.captures import Capture
 from detlab.captures.state import torch_state
@@ -38,6 +40,19 @@ def changes_since_training(capture: Capture, settings: Settings) -> list[Change]
             if was != is_here and _REACHES_AN_OP.fullmatch(key):
                 found.append(_change(key, was, is_here))
     return found
+
+
+def change_of_function(capture: Capture, func: Callable[..., Any]) -> list[Change]:
+    """Say that another function is called than the op that training called: its result is no evidence.
+
+    A captured Python function is known by name only, so what the user gives for it is taken to be it.
+    """
+    if not capture.is_op or (isinstance(func, torch._ops.OpOverload) and str(func) == capture.op):
+        return []
+    name = str(getattr(func, "__qualname__", type(func).__qualname__)).rpartition("<locals>.")[2]
+    return [
+        Change("function", "", capture.op, str(func) if isinstance(func, torch._ops.OpOverload) else name)
+    ]
 
 
 def conditions_text(capture: Capture, changes: Sequence[Change]) -> str:

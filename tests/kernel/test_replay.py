@@ -260,3 +260,18 @@ def test_other_versions_than_in_training_are_told(
         f"torch was 2.9.1 in training and is {capture.state['versions']['torch']} here",
         "CUBLAS_WORKSPACE_CONFIG was :4096:8 in training and is absent here",
     )
+
+
+def test_result_of_another_function_says_nothing_of_the_one_that_training_recorded(
+    captured: Callable[..., Capture],
+) -> None:
+    capture = captured(aten.sum.default, torch.randn(1000, generator=torch.Generator().manual_seed(1)))
+
+    def largest(self: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return self.amax()
+
+    report = replay(capture, trials=5, call=largest)
+    assert (report.outcome, report.traced_output_seen) == (ReplayClass.NOT_SEEN, False)
+    assert not report.differs_from_training
+    assert report.other_conditions == "recorded with aten.sum.default, replayed with largest"
+    assert replay(capture, trials=5, call=aten.sum.default).other_conditions == ""
