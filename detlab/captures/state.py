@@ -29,6 +29,8 @@ STATE_FIELDS: Final[dict[str, type]] = {
 """The fields of a capture's state and their types; versions and env map names to text, and autocast is the
 dtype that autocast turns operations to, empty when it is off."""
 
+_OLDER_WORDS: Final = {"tf32": "high", "bf16": "medium"}
+
 _PACKAGES: Final = ("torch", "megatron-core", "transformer-engine", "triton")
 
 
@@ -51,7 +53,7 @@ def torch_state(device: str = "cpu") -> dict[str, Any]:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
         "fill_uninitialized_memory": bool(torch.utils.deterministic.fill_uninitialized_memory),  # type: ignore[attr-defined]
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "float32_matmul_precision": matmul_precision(device),
         "mkldnn": bool(torch.backends.mkldnn.enabled),
         "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
         "cudnn_deterministic": bool(torch.backends.cudnn.deterministic),
@@ -65,6 +67,20 @@ def torch_state(device: str = "cpu") -> dict[str, Any]:
             name: _one_line(os.environ[name]) for name in sorted(os.environ) if name.startswith(ENV_PREFIXES)
         },
     }
+
+
+def matmul_precision(device: str = "cpu") -> str:
+    """Give the precision of float32 matrix products on a device, in the words of torch's older setting.
+
+    Torch refuses to read that one where it and the newer ones, one a backend, say different things.
+    """
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        backend = torch.backends.cuda if device.startswith("cuda") else torch.backends.mkldnn
+        return _OLDER_WORDS.get(backend.matmul.fp32_precision, "highest")
 
 
 def call_state(device: str = "cpu") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from detlab.captures import Capture
-from detlab.captures.state import torch_state
+from detlab.captures.state import matmul_precision, torch_state
 from detlab.errors import CaptureError
 from detlab.kernel.conditions import MAX_THREADS, Condition
 
@@ -42,7 +42,7 @@ class Settings:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Set threads and flags; put back these and the default generators, also after an error."""
-        before = current_settings()
+        before, precisions = current_settings(), _precisions()
         devices = [torch.device(self.device)] if self.device != "cpu" else []
         try:
             with torch.random.fork_rng(devices=devices):
@@ -50,6 +50,7 @@ class Settings:
                 yield
         finally:
             before._set()
+            _put_back(precisions)
 
     def _set(self) -> None:
         torch.set_num_threads(self.threads)
@@ -111,11 +112,11 @@ def current_settings() -> Settings:
         deterministic=state["deterministic"],
         warn_only=state["deterministic_warn_only"],
         fill_uninitialized_memory=state["fill_uninitialized_memory"],
-        float32_matmul_precision=state["float32_matmul_precision"],
+        float32_matmul_precision=matmul_precision("cuda"),  # `_put_back` tells the CPU's from it
         mkldnn=state["mkldnn"],
         cudnn_benchmark=state["cudnn_benchmark"],
         blas=_blas(),
-        cudnn_tf32=bool(torch.backends.cudnn.allow_tf32),
+        cudnn_tf32=_cudnn_tf32(),
     )
 
 
@@ -152,6 +153,29 @@ def _driver() -> str | None:
     except OSError:
         return None
     return (found[1] or found[2]) if found else None
+
+
+def _cudnn_tf32() -> bool | None:
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:  # its operators were told different things; `_put_back` has them
+        return None
+
+
+def _backends() -> tuple[Any, ...]:
+    """Give what holds a precision of its own, which the older settings overwrite."""
+    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    return cuda.matmul, mkldnn.matmul, cudnn.conv, cudnn.rnn  # type: ignore[attr-defined]
+
+
+def _precisions() -> list[str]:
+    return [each.fp32_precision for each in _backends()]
+
+
+def _put_back(precisions: list[str]) -> None:
+    for each, was in zip(_backends(), precisions, strict=True):
+        if each.fp32_precision != was:
+            each.fp32_precision = was
 
 
 def _blas() -> str | None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from detlab.captures import Capture
+from detlab.captures.state import matmul_precision
 from detlab.errors import CaptureError, InputError
-from detlab.kernel import Condition, replay
+from detlab.kernel import Condition, ReplayClass, replay
+from detlab.kernel import capture as capture_call
 from detlab.kernel.conditions import condition_from_json, conditions_of, named, standard
 from detlab.kernel.perturb_memory import last_level_cache_bytes, poisoned
 from detlab.kernel.perturb_settings import current_settings
@@ -167,3 +170,33 @@ def test_poison_ends_with_its_block() -> None:
 
 def test_cold_caches_write_more_than_the_last_level_cache() -> None:
     assert last_level_cache_bytes("cpu") >= 32 << 20
+
+
+def precisions() -> list[str]:
+    backends: Any = torch.backends
+    held = (backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+    return [each.fp32_precision for each in held]
+
+
+@pytest.fixture
+def mixed_precisions() -> Iterator[None]:
+    """Set TF32 in the older way and in a newer one, so that torch refuses to read the older one."""
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+@pytest.mark.usefixtures("mixed_precisions")
+def test_precisions_that_torch_refuses_to_sum_up_are_captured_replayed_and_put_back(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="checking the matmul precision"):
+        torch.get_float32_matmul_precision()
+    before = precisions()
+    capture = capture_call(torch.ops.aten.mm.default, torch.ones(3, 3), torch.ones(3, 3), path=tmp_path / "c")
+    assert capture.state["float32_matmul_precision"] == "high"  # of the CPU, where the call was made
+    assert matmul_precision("cuda") == "highest"
+    report = replay(capture, trials=2, conditions=["baseline", "tf32 on", "tf32 off"])
+    assert (report.outcome, [row.status for row in report.conditions]) == (ReplayClass.NOT_SEEN, ["done"] * 3)
+    assert precisions() == before
