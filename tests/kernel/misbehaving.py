@@ -1,4 +1,4 @@
-"""Functions that end badly, once the environment says so: what a broken kernel does to the process it runs in."""
+"""Functions that end badly once the environment says so, as a broken kernel does to its process."""
 
 from __future__ import annotations
 
