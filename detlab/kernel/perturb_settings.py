@@ -121,10 +121,12 @@ def current_settings() -> Settings:
 
 
 def present(device: str, capture: Capture) -> str:
-    """Give the device if this machine has it."""
+    """Give the device, with its number, if this machine has it."""
     cuda = re.fullmatch(r"cuda(?::(\d+))?", device)
-    if device == "cpu" or (cuda and int(cuda[1] or 0) < torch.cuda.device_count()):
+    if device == "cpu":
         return device
+    if cuda and int(cuda[1] or 0) < torch.cuda.device_count():
+        return device if cuda[1] else f"cuda:{torch.cuda.current_device()}"
     raise CaptureError(
         f"{capture.path} was captured on {capture.device}, and this machine has no {device}.",
         'replay it on a machine that has one, or say replay(capture, device="cpu") to try another kernel',

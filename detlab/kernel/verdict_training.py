@@ -28,7 +28,7 @@ def changes_since_training(capture: Capture, settings: Settings) -> list[Change]
     """
     there, here = capture.state, torch_state(settings.device)
     found = _chosen_otherwise(capture, settings)
-    if settings.device != capture.device:
+    if settings.device.partition(":")[0] != capture.device.partition(":")[0]:  # its model is compared below
         note = f"training called it on {capture.device}, this replay on {settings.device}"
         found.append(Change("device", note, f"device {capture.device}", settings.device))
     for name in ("cpu_capability", "device_name", "mkldnn", "cudnn_benchmark", "cudnn_deterministic"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,9 @@ import torch
 
 from detlab.captures import Capture
 from detlab.kernel import ReplayClass, ReplayReport, replay
+from detlab.kernel.conditions import Condition
+from detlab.kernel.perturb_settings import settings_for
+from detlab.kernel.verdict_training import changes_since_training
 from tests.gpu.kernels import KERNELS, aten
 from tests.gpu.sightings import Sightings
 
@@ -166,6 +170,19 @@ def test_device_without_a_number_is_the_first_one_and_no_change(elementwise: Cap
     assert report.traced_output_seen is True
     assert report.other_conditions == "", repr(report)
     assert report.is_place_of_training is not False
+
+
+def test_number_of_the_device_is_no_condition_where_its_model_is_the_same(
+    elementwise: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = dict(elementwise.state)
+    monkeypatch.setattr("detlab.kernel.verdict_training.torch_state", lambda device: state)
+    on_another = tuple(dataclasses.replace(storage, device="cuda:5") for storage in elementwise.storages)
+    capture = dataclasses.replace(elementwise, storages=on_another)
+    here = dataclasses.replace(settings_for(elementwise, Condition(name="")), device="cpu")
+    there = dataclasses.replace(here, device="cuda:0")
+    assert changes_since_training(capture, there) == []
+    assert [change.name for change in changes_since_training(capture, here)] == ["device"]
 
 
 @pytest.mark.gpu
