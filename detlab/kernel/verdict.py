@@ -179,10 +179,10 @@ def _nan_appears(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     most = max((row.most_nan for row in without), default=None)
     filled = [row for row in rows if row.memory in (FILL, "nan")]
     if most is not None and (showing := [row for row in filled if row.least_nan > most]):
-        yield (
-            f"NaNs of filled memory are in the results of {_names(showing)}, not of {_names(without)}",
-            showing,
-        )
+        why = f"NaNs of filled memory are in the results of {_names(showing)}, not of {_names(without)}"
+        pairs = [(a, b) for a in without for b in showing]
+        alike = [(a, b) for a, b in pairs if (a.choice, a.design) == (b.choice, b.design)]
+        yield why, _rows_of(alike or pairs)  # where they are alike, memory alone tells which elements it is
 
 
 def _depends_on_memory(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:

@@ -125,7 +125,7 @@ def test_nan_that_appears_with_filled_memory_is_an_uninitialised_read() -> None:
         row(((1, 2, 1),), "no fill", design=DETERMINISTIC),
     ])  # fmt: skip
     assert verdict.outcome is ReplayClass.UNINITIALISED
-    assert verdict.decided_by == ("fill",)
+    assert verdict.decided_by == ("no fill", "fill")  # which differ in what fills memory and in nothing else
 
 
 def test_variation_that_returns_without_the_fill_is_an_uninitialised_read() -> None:
@@ -138,6 +138,18 @@ def test_nan_that_lies_in_memory_by_itself_hides_no_uninitialised_read() -> None
     rows = [row(MANY, most_nan=4), row(((3,),), "nan", memory="nan", least_nan=4, most_nan=4)]
     assert outcome(*rows) is ReplayClass.RACE
     assert outcome(*rows, row(((5,),), "zeros", memory="zeros")) is ReplayClass.UNINITIALISED
+
+
+def test_nan_is_held_against_the_row_that_differs_in_memory_alone() -> None:
+    rows = [
+        row(ONE, "zeros", memory="zeros"),
+        row(OTHER, "nan", memory="nan", least_nan=4, most_nan=4),
+        row(((3,),), "fill", design=DETERMINISTIC, memory=FILL, least_nan=4, most_nan=4),
+    ]
+    verdict = judge(rows)
+    assert verdict.decided_by == ("zeros", "nan")
+    assert "nan, fill, not of zeros" in verdict.why[0]
+    assert judge([rows[0], rows[2]]).decided_by == ("zeros", "fill")
 
 
 def test_nan_that_the_call_gives_anyway_says_nothing_of_memory() -> None:
