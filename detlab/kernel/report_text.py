@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _MAX_OUTPUTS: Final = 6
 _MAX_NOTES: Final = 6
 _MAX_NAMES: Final = 4
+_WIDEST_NAME: Final = 44
+_OTHERS: Final = "other results at 95 %"
+_IN_NEW: Final = "in "
+"""How the note of trials in new processes begins."""
 
 
 def replay_text(report: ReplayReport) -> str:
@@ -100,21 +104,36 @@ def _condition_texts(row: ConditionResult) -> list[str]:
 
 
 def _table(rows: Sequence[ConditionResult]) -> list[str]:
-    """Give one line a condition: name, trials, distinct results, modal share, bound or interval, status."""
-    width = min(max(len(row.name) for row in rows), 44)
-    return [f"{row.name:<{width}} {_line(row)}" for row in rows]
+    """Give a line that names the columns, then one a condition; with usual names each fits 100 columns."""
+    made = [row for row in rows if row.trials and row.status == "done"]
+    are_isolated = bool(made) and all(row.note.startswith(_IN_NEW) for row in made)
+    names = [_name_cell(row, are_isolated) for row in rows]
+    head = "condition, in new processes" if are_isolated else "condition"
+    counted = max(len(f"{row.trials:,}") for row in rows) + 1
+    width = min(max(len(head) + len(" trials") - counted, *map(len, names)), _WIDEST_NAME)
+    title = f"{head:<{width + counted - len(' trials')}} trials distinct   modal  {_OTHERS}"
+    lines = [f"{name:<{width}}{row.trials:>{counted},}" for name, row in zip(names, rows, strict=True)]
+    return [title, *(line + _line(row) for line, row in zip(lines, rows, strict=True))]
+
+
+def _name_cell(row: ConditionResult, are_isolated: bool) -> str:
+    """Put the number of processes behind the name, unless it is one as for all the others."""
+    if not row.note.startswith(_IN_NEW) or (are_isolated and row.note.startswith("in 1 ")):
+        return row.name
+    return f"{row.name}, {row.note.removeprefix('in ').partition(',')[0]}"
 
 
 def _line(row: ConditionResult) -> str:
+    """Give what stands behind name and trials: different results, modal share, bound or interval, status."""
     ended = "" if row.status == "done" else f"  {row.status}"
-    note = f"{': ' if ended else '  '}{row.note}" if row.note else ""
+    note = f"{': ' if ended else '  '}{row.note}" if row.note and not row.note.startswith(_IN_NEW) else ""
     if not row.trials:
-        return f"{0:>6} trials{ended}{note}"
-    found = f"{row.trials:>6,} trials {row.distinct:>5,} distinct {percent(row.modal_share):>9} modal"
+        return f"{ended}{note}"
+    found = f"{row.distinct:>9,}{percent(row.modal_share):>8}"
     if row.upper_bound_95 is not None:
-        return f"{found}  others < {percent(row.upper_bound_95)}{ended}{note}"
+        return f"{found}  below {percent(row.upper_bound_95)}{ended}{note}"
     low, high = row.interval_95 or (0.0, 1.0)
-    return f"{found}  others {percent(low)} to {percent(high)}{ended}{note}"
+    return f"{found}  {percent(low)} to {percent(high)}{ended}{note}"
 
 
 def _outputs(outputs: Sequence[OutputResult]) -> list[tuple[str, list[str]]]:

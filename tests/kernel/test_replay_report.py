@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +17,7 @@ import torch
 from detlab.captures import Capture
 from detlab.errors import InputError
 from detlab.kernel import ReplayReport, load_replay, replay
+from detlab.kernel.statistics import summarize
 
 aten = torch.ops.aten
 Captured = Callable[..., Capture]
@@ -135,3 +138,37 @@ def test_other_versions_are_not_the_place_of_training(captured: Captured) -> Non
 def test_flags_of_training_do_not_change_the_place(captured: Captured) -> None:
     report = replay(captured(aten.neg.default, torch.ones(3)), trials=2, threads=1, deterministic=True)
     assert report.is_place_of_training is True
+
+
+LONGEST = "deterministic algorithms without memory fill"
+
+
+def table_of(report: ReplayReport, *rows: Any) -> list[str]:
+    lines = repr(dataclasses.replace(report, conditions=rows)).splitlines()
+    (first,) = [number for number, line in enumerate(lines) if line.startswith("trials")]
+    return lines[first : first + 1 + len(rows)]
+
+
+@pytest.mark.parametrize("number", [8, 1000])
+def test_table_of_the_longest_name_fits_100_columns_and_names_its_last(
+    report: ReplayReport, number: int
+) -> None:
+    fresh = summarize("fresh process", range(number), note="in 2 new processes, 4 trials each")
+    title, *rows = table_of(report, fresh, summarize(LONGEST, [1] * number))
+    assert max(map(len, [title, *rows])) <= 100
+    assert title.endswith("trials distinct   modal  other results at 95 %")
+    assert [row[: title.rindex("trials") + 6].split()[-1] for row in rows] == [f"{number:,}"] * 2
+    assert rows[0][10:].startswith("fresh process, 2 new processes ")
+    assert re.search(r"100.0 %  below [\d.]+ %$", rows[1])
+
+
+def test_table_says_once_that_all_trials_were_made_in_new_processes(report: ReplayReport) -> None:
+    one, crashed = (
+        summarize("a", [1], note="in 1 new process"),
+        summarize("b", [], status="crashed", note="x"),
+    )
+    title, first, second = table_of(report, one, crashed)
+    assert title.startswith("trials    condition, in new processes trials")
+    assert first.split() == ["a", "1", "1", "100.0", "%", "below", "95.0", "%"]
+    assert second.endswith("0  crashed: x")
+    assert len(first[: first.index("1") + 1]) == title.rindex("trials") + 6
