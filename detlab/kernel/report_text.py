@@ -78,7 +78,7 @@ def _verdict(report: ReplayReport) -> list[str]:
         texts = [*_condition_texts(rows[0]), *report.why]
     if report.differs_from_training and report.num_distinct == 1 and report.exit_code == 1 and not report.why:
         found = "differs from training: equal inputs and conditions gave another result there;"
-        return [found, *texts]
+        return [found, *(texts if len(rows) > 1 else _one_result(rows[0]))]
     return [f"{name}: {texts[0]}", *texts[1:]]
 
 
@@ -92,13 +92,26 @@ def _bounds(report: ReplayReport, rows: Sequence[ConditionResult]) -> list[str]:
     return [seen, f"a rate above {percent(max(bounds))} is excluded at 95 % in each, see its line"]
 
 
+def _one_result(row: ConditionResult) -> list[str]:
+    """Say what the trials gave where training recorded another result."""
+    if row.trials == 1 or row.upper_bound_95 is None:
+        return [f"{_trials(row)} cannot show how often that is"]
+    bound = percent(row.upper_bound_95)
+    return [f"{_trials(row)} gave one result; of others a rate above {bound} is excluded at 95 %"]
+
+
+def _trials(row: ConditionResult) -> str:
+    scope = row.note if row.note.startswith(_IN_NEW) else "in this process"
+    return f"{row.trials:,} trial{'' if row.trials == 1 else 's'} {scope} ({row.name})"
+
+
 def _condition_texts(row: ConditionResult) -> list[str]:
-    scope = row.note if row.note.startswith("in ") else "in this process"
-    trials = f"{row.trials:,} trial{'' if row.trials == 1 else 's'} {scope} ({row.name})"
+    trials = _trials(row)
     if row.upper_bound_95 is None:
+        often = f"the most frequent in {percent(row.modal_share)}"
         return [
             f"{row.distinct:,} distinct results of the same inputs in {trials},",
-            f"the most frequent in {percent(row.modal_share)}",
+            "each came once" if row.distinct == row.trials else often,
         ]
     return [f"no mismatch in {trials};", f"a rate above {percent(row.upper_bound_95)} is excluded at 95 %"]
 

@@ -238,8 +238,8 @@ class Row:
             bound = percent(1.0 - 0.05 ** (1.0 / trials))
             return f"no mismatch in {counted}; a rate above {bound} is excluded at 95 %"
         share = percent(Counter(self.results).most_common(1)[0][1] / trials)
-        found = f"{self.distinct:,} distinct results of the same inputs in {counted}"
-        return f"{found}, the most frequent in {share}"
+        often = "each came once" if self.distinct == trials else f"the most frequent in {share}"
+        return f"{self.distinct:,} distinct results of the same inputs in {counted}, {often}"
 
 
 def make_trials(call: Call, condition: dict[str, Any]) -> Row:

@@ -122,7 +122,8 @@ def _verdict(report: ReplayReport, clean: Scrubber) -> list[str]:
 def _row_text(row: ConditionResult) -> str:
     if row.upper_bound_95 is None:
         found = f"{row.distinct:,} distinct results of the same inputs in {row.trials:,} trials"
-        return f"{found}, the most frequent in {percent(row.modal_share)}"
+        each = "each came once" if row.distinct == row.trials else ""
+        return f"{found}, {each or f'the most frequent in {percent(row.modal_share)}'}"
     bound = percent(row.upper_bound_95)
     return f"no mismatch in {row.trials:,} trials: a rate above {bound} is excluded at 95 %"
 

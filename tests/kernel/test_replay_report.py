@@ -16,7 +16,7 @@ import torch
 
 from detlab.captures import Capture
 from detlab.errors import InputError
-from detlab.kernel import ReplayReport, load_replay, replay
+from detlab.kernel import ReplayClass, ReplayReport, load_replay, replay
 from detlab.kernel.statistics import summarize
 
 aten = torch.ops.aten
@@ -172,3 +172,31 @@ def test_table_says_once_that_all_trials_were_made_in_new_processes(report: Repl
     assert first.split() == ["a", "1", "1", "100.0", "%", "below", "95.0", "%"]
     assert second.endswith("0  crashed: x")
     assert len(first[: first.index("1") + 1]) == title.rindex("trials") + 6
+
+
+def test_results_that_each_came_once_are_told_so(report: ReplayReport) -> None:
+    def verdict(*results: int) -> str:
+        rows = (summarize("4 threads", results),)
+        return repr(dataclasses.replace(report, conditions=rows, why=()))
+
+    assert "in 3 trials in this process (4 threads),\n          each came once\n" in verdict(1, 2, 3)
+    assert "the most frequent in 66.7 %" in verdict(1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("trials", "said"),
+    [
+        (1, "1 trial in this process (4 threads) cannot show how often that is"),
+        (20, "20 trials in this process (4 threads) gave one result; of others a rate above 13.9 %"),
+    ],
+)
+def test_another_result_in_training_is_not_told_as_no_mismatch(
+    report: ReplayReport, trials: int, said: str
+) -> None:
+    rows = (summarize("4 threads", [1] * trials),)
+    facts: Any = {"traced_output_seen": False, "other_conditions": "", "why": ()}
+    changed = dataclasses.replace(report, outcome=ReplayClass.RACE, conditions=rows, **facts)
+    lines = repr(changed).splitlines()
+    assert lines[0].startswith("verdict   differs from training: ")
+    assert said in lines[1]
+    assert "no mismatch" not in repr(changed)
