@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from detlab.captures import Capture
@@ -179,7 +180,9 @@ def named(name: object, device: str) -> list[Condition]:
     for pattern, make in _PATTERNS:
         if found := re.fullmatch(pattern, key, re.ASCII):
             return [make(" ".join(name.split()) if "CUBLAS" in name else key, *found.groups())]
-    raise InputError(f"no condition is named {name!r}.", f"known are: {', '.join(NAMES)}")
+    near = get_close_matches(key, NAMES, _MAX_NEAR, 0.4)
+    known = f"is it {' or '.join(map(repr, near))}? All" if near else "all"
+    raise InputError(f"no condition is named {name!r}.", f"{known} are in detlab.kernel.conditions.NAMES")
 
 
 def standard(device: str) -> list[Condition]:
@@ -223,7 +226,9 @@ NAMES: Final = (
     "float32 matmul precision highest|high|medium", "cublas workspace :4096:8|:16:8",
     "cpu capability default|avx2|avx512", "device D",
 )  # fmt: skip
-"""The names that `named` knows, as its error lists them."""
+"""The names that `named` knows; its error gives the nearest."""
+
+_MAX_NEAR: Final = 3
 
 TRIALS_PER_PROCESS: Final = 4
 """How many trials a process of "fresh process" makes: enough to see a variation inside it, few enough that

@@ -35,10 +35,16 @@ def test_names_mean_what_they_say() -> None:
     assert [c.offset_bytes for c in named("allocation offsets", "cpu")] == [16, 64, 256]
 
 
-def test_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no condition is named 'chaos'") as refusal:
-        conditions_of(["chaos"], "cpu")
-    assert "competing load" in refusal.value.hint
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("competing lode", "'competing load'"), ("2 treads", "'N threads'"), ("#", "all are in")],
+)
+def test_unknown_name_gives_the_nearest_and_where_all_stand(name: str, near: str) -> None:
+    with pytest.raises(InputError, match=f"no condition is named '{name}'") as refusal:
+        conditions_of([name], "cpu")
+    assert near in refusal.value.hint
+    assert refusal.value.hint.endswith("in detlab.kernel.conditions.NAMES")
+    assert len(refusal.value.hint) < 200
 
 
 @pytest.mark.parametrize("asked", [[], 3, [3], ["0 threads"], {"baseline": 0}, {"baseline": True}], ids=str)
