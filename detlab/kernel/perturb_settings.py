@@ -127,9 +127,11 @@ def present(device: str, capture: Capture) -> str:
         return device
     if cuda and int(cuda[1] or 0) < torch.cuda.device_count():
         return device if cuda[1] else f"cuda:{torch.cuda.current_device()}"
+    hint = f"leave the device out (on the command line --device) to replay it on {capture.device}"
+    if device == capture.device:
+        hint = 'replay it on a machine that has one, or try another kernel: device="cpu", or --device cpu'
     raise CaptureError(
-        f"{capture.path} was captured on {capture.device}, and this machine has no {device}.",
-        'replay it on a machine that has one, or say replay(capture, device="cpu") to try another kernel',
+        f"{capture.path} was captured on {capture.device}, and this machine has no {device}.", hint
     )
 
 

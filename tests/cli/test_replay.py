@@ -122,3 +122,12 @@ def test_missing_capture_exits_with_two(tmp_path: Path, capsys: pytest.CaptureFi
     shown = capsys.readouterr()
     assert "Hint:" in shown.err
     jsonschema.validate(json.loads(shown.out), SCHEMA)
+
+
+def test_device_that_is_not_here_is_to_be_left_out(
+    racing_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(racing_run), "--device", "cuda:77"]) == 2
+    assert (
+        "leave the device out (on the command line --device) to replay it on cpu" in capsys.readouterr().err
+    )
