@@ -19,11 +19,16 @@ Progress = Callable[[int], None]
 def reading(path: Path) -> Iterator[Progress | None]:
     """Show how much of a large file has been read; give None for one that nobody waits for."""
     size = path.stat().st_size
-    in_notebook = "ipykernel" in sys.modules
-    if size < LARGE_BYTES or not (in_notebook or sys.stderr.isatty()):
+    if size < LARGE_BYTES or not (_in_notebook() or sys.stderr.isatty()):
         yield None
         return
     from tqdm.auto import tqdm
 
     with tqdm(total=size, unit="B", unit_scale=True, desc=path.name, leave=False) as bar:
         yield bar.update
+
+
+def _in_notebook() -> bool:
+    """Say whether cells of IPython run here; that it was imported shows nothing."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
