@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from typing import Any
 
 
@@ -57,12 +58,19 @@ def run(args: argparse.Namespace) -> int:
         device=args.device,
         isolate=args.isolate,
         time_limit_s=args.time_limit,
+        on_condition=_tell if sys.stderr.isatty() else None,
     )
     if args.json:
         print_json(report.to_json())
     else:
         print("\n".join(map(wrapped, repr(report).splitlines())))
     return report.exit_code
+
+
+def _tell(name: str) -> None:
+    """Show on a terminal which condition it has come to; a report of one condition has no name for it."""
+    if name:
+        print(f"replaying under: {name}", file=sys.stderr, flush=True)
 
 
 def _conditions(args: argparse.Namespace) -> dict[str, int | None] | None:

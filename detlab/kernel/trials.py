@@ -35,6 +35,7 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
     against: Any = (),
     allow: Collection[str] = (),
     progress: Callable[[int, int], object] | None = None,
+    on_condition: Callable[[str], object] | None = None,
 ) -> ReplayReport:
     """Make a captured call many times under each condition and count the different results.
 
@@ -77,6 +78,8 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
         Namespaces of ops, beside torch's own, that may run.
     progress
         Called after every trial with the number of trials made and asked for, over all conditions.
+    on_condition
+        Called before the trials of a condition with its name.
 
     Raises
     ------
@@ -101,6 +104,7 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
         executor=executor,
         is_alone=len(asked) == 1,
         progress=_Progress(progress, sum(condition.trials or 1 for condition in asked)),
+        on_condition=on_condition,
     )
     report = build_report(capture, asked, runner.all(asked))
     report = replace(report, source=Source(capture, threads, deterministic))
@@ -141,6 +145,7 @@ class _Runner:
     executor: Executor | None
     is_alone: bool
     progress: _Progress
+    on_condition: Callable[[str], object] | None
 
     def all(self, conditions: Sequence[Condition]) -> list[Made]:
         """Make the trials of every condition until the user stops it; one that cannot be had is a row."""
@@ -148,6 +153,8 @@ class _Runner:
         errors: list[Exception] = []
         for condition in conditions:
             try:
+                if self.on_condition is not None:
+                    self.on_condition(condition.name)
                 found.append(self._one(condition))
             except CaptureError as error:
                 errors.append(error)

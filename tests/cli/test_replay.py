@@ -131,3 +131,16 @@ def test_device_that_is_not_here_is_to_be_left_out(
     assert (
         "leave the device out (on the command line --device) to replay it on cpu" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_each_condition_is_told_on_a_terminal_and_nowhere_else(
+    racing_run: Path,
+    is_terminal: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    main(["replay", str(racing_run), "--trials", "1", "--condition", "1 thread", "--condition", "baseline"])
+    told = ["replaying under: 1 thread", "replaying under: baseline"] if is_terminal else []
+    assert capsys.readouterr().err.splitlines() == told
