@@ -3,7 +3,7 @@
 from detlab.kernel.by_hand import capture, capture_module
 from detlab.kernel.conditions import Condition
 from detlab.kernel.fix_proof import prove_fix
-from detlab.kernel.fix_proof_report import FixProof
+from detlab.kernel.fix_proof.report import FixProof
 from detlab.kernel.report import ReplayClass, ReplayReport, load_replay
 from detlab.kernel.sweep import SizeSweep, replay_sizes
 from detlab.kernel.trials import replay

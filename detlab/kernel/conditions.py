@@ -12,7 +12,7 @@ from detlab.captures import Capture
 from detlab.errors import InputError
 
 if TYPE_CHECKING:
-    from detlab.kernel.perturb_settings import Settings
+    from detlab.kernel.perturb.settings import Settings
 
 Caches = Literal["cold", "warm"]
 Poison = Literal["nan", "max", "zeros"]
@@ -54,7 +54,7 @@ class Condition:
         ``cold``: more than the last-level cache is written before every trial; ``warm``: all arguments are
         read.
     poison
-        What freshly allocated memory holds, see `detlab.kernel.perturb_memory.poisoned`.
+        What freshly allocated memory holds, see `detlab.kernel.perturb.memory.poisoned`.
     offset_bytes
         How far into a larger buffer every argument begins.
     """
@@ -211,7 +211,7 @@ def condition_for(
     InputError
         Fewer than one thread.
     """
-    from detlab.kernel.perturb_settings import settings_for  # which knows this module
+    from detlab.kernel.perturb.settings import settings_for  # which knows this module
 
     return settings_for(
         capture, Condition(name="", threads=threads, deterministic=deterministic, device=device)

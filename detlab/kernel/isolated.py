@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from detlab.errors import InputError
-from detlab.kernel.worker_firsts import load_firsts
-from detlab.kernel.worker_json import Made, Request, Result, made_from_json
+from detlab.kernel.worker.firsts import load_firsts
+from detlab.kernel.worker.protocol import Made, Request, Result, made_from_json
 
 DEFAULT_LIMIT_S: Final = 600.0
 """How long the processes of one condition may take together when the user does not say."""

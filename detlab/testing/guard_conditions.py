@@ -11,9 +11,9 @@ import torch
 
 from detlab.errors import InputError
 from detlab.kernel.conditions import Condition, named
-from detlab.kernel.perturb_load import competing_load
-from detlab.kernel.perturb_memory import can_poison, poisoned
-from detlab.kernel.perturb_settings import Settings, current_settings
+from detlab.kernel.perturb.load import competing_load
+from detlab.kernel.perturb.memory import can_poison, poisoned
+from detlab.kernel.perturb.settings import Settings, current_settings
 
 AskedCondition = Mapping[str, Any] | str | Condition
 """A name such as ``"4 threads"``, what to set such as ``{"threads": 4}``, or a `detlab.kernel.Condition`."""

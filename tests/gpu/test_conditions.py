@@ -11,8 +11,8 @@ import torch
 from detlab.captures import Capture
 from detlab.kernel import ReplayClass, ReplayReport, replay
 from detlab.kernel.conditions import Condition
-from detlab.kernel.perturb_settings import settings_for
-from detlab.kernel.verdict_training import changes_since_training
+from detlab.kernel.perturb.settings import settings_for
+from detlab.kernel.verdict.training import changes_since_training
 from tests.gpu.kernels import KERNELS, aten
 from tests.gpu.sightings import Sightings
 
@@ -176,7 +176,7 @@ def test_number_of_the_device_is_no_condition_where_its_model_is_the_same(
     elementwise: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = dict(elementwise.state)
-    monkeypatch.setattr("detlab.kernel.verdict_training.torch_state", lambda device: state)
+    monkeypatch.setattr("detlab.kernel.verdict.training.torch_state", lambda device: state)
     on_another = tuple(dataclasses.replace(storage, device="cuda:5") for storage in elementwise.storages)
     capture = dataclasses.replace(elementwise, storages=on_another)
     here = dataclasses.replace(settings_for(elementwise, Condition(name="")), device="cpu")

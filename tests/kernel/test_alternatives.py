@@ -14,8 +14,8 @@ from detlab.digest import tensor_digest
 from detlab.errors import CaptureError, InputError
 from detlab.kernel import capture, fixed, replay
 from detlab.kernel.alternatives import compare_alternatives
-from detlab.kernel.alternatives_contender import order_statistics_95
-from detlab.kernel.alternatives_reference import closeness
+from detlab.kernel.alternatives.contender import order_statistics_95
+from detlab.kernel.alternatives.reference import closeness
 from tests.kernel.conftest import SITE
 
 SCHEMA = json.loads(files("detlab").joinpath("schemas/alternatives.json").read_text("utf-8"))

@@ -16,8 +16,8 @@ from detlab.errors import CaptureError, InputError
 from detlab.kernel import Condition, ReplayClass, replay
 from detlab.kernel import capture as capture_call
 from detlab.kernel.conditions import condition_from_json, conditions_of, named, standard
-from detlab.kernel.perturb_memory import last_level_cache_bytes, poisoned
-from detlab.kernel.perturb_settings import current_settings
+from detlab.kernel.perturb.memory import last_level_cache_bytes, poisoned
+from detlab.kernel.perturb.settings import current_settings
 
 aten = torch.ops.aten
 Captured = Callable[..., Capture]

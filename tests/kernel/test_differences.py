@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.kernel.differences import OutputResult, OutputWatch, quantum_log2, ulp_distance
-from detlab.kernel.differences_bits import count_nan
-from detlab.kernel.differences_elements import MAX_ELEMENTS
-from detlab.kernel.differences_words import describe, details, histogram_text
+from detlab.kernel.differences.bits import count_nan
+from detlab.kernel.differences.elements import MAX_ELEMENTS
+from detlab.kernel.differences.words import describe, details, histogram_text
 
 FLOATS = [
     torch.float64,
@@ -245,8 +245,8 @@ def test_large_first_result_in_a_file_is_measured_alike(
     first = torch.randn(300, 7, generator=generator).to(dtype)
     others = [(first + 1).to(dtype), first.clone(), torch.where(first.real > 0, first, first * 3)]
     in_memory = between(first, *others)
-    monkeypatch.setattr("detlab.kernel.differences_first._MAX_IN_MEMORY", 0)
-    monkeypatch.setattr("detlab.kernel.differences_first._CHUNK_BYTES", 100)
+    monkeypatch.setattr("detlab.kernel.differences.first._MAX_IN_MEMORY", 0)
+    monkeypatch.setattr("detlab.kernel.differences.first._CHUNK_BYTES", 100)
     watch = OutputWatch(first)
     assert watch._first._file is not None
     assert between(first, *others) == in_memory
@@ -258,8 +258,8 @@ def test_first_result_stays_in_memory_where_no_file_can_be_written(
     def refuse(**_: object) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("detlab.kernel.differences_first._MAX_IN_MEMORY", 0)
-    monkeypatch.setattr("detlab.kernel.differences_first.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("detlab.kernel.differences.first._MAX_IN_MEMORY", 0)
+    monkeypatch.setattr("detlab.kernel.differences.first.tempfile.TemporaryFile", refuse)
     assert between(torch.zeros(3), torch.ones(3)).elements_different == 3
 
 
@@ -331,7 +331,7 @@ def test_nans_are_counted_piece_by_piece(monkeypatch: pytest.MonkeyPatch, dtype:
     values = torch.tensor([math.nan, 1.0, 2.0, math.nan, math.nan])
     has_nan = dtype.is_floating_point or dtype.is_complex
     values = values.to(dtype) if has_nan else values.nan_to_num().to(dtype)
-    monkeypatch.setattr("detlab.kernel.differences_bits._PIECE", 2)
+    monkeypatch.setattr("detlab.kernel.differences.bits._PIECE", 2)
     assert count_nan(values) == (3 if has_nan else 0)
 
 

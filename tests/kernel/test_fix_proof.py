@@ -15,7 +15,7 @@ from detlab.captures import Capture
 from detlab.errors import CaptureError, InputError
 from detlab.kernel.conditions import Condition
 from detlab.kernel.fix_proof import chance_of_luck, prove_fix
-from detlab.kernel.fix_proof_report import FixProof, FixVerdict
+from detlab.kernel.fix_proof.report import FixProof, FixVerdict
 from detlab.kernel.fixed import accumulate
 
 aten = torch.ops.aten

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from detlab.captures import Capture
 from detlab.kernel import ReplayClass, ReplayReport, capture, replay
-from detlab.kernel.power_exact import exact_in_any_order
+from detlab.kernel.power.exact import exact_in_any_order
 
 aten = torch.ops.aten
 Captured = Callable[..., Capture]

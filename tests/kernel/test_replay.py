@@ -215,7 +215,7 @@ def test_interrupt_before_the_first_trial_proves_nothing(
     def interrupted(self: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("detlab.kernel.trials_in_process.Trials.make_one", interrupted)
+    monkeypatch.setattr("detlab.kernel.trials.in_process.Trials.make_one", interrupted)
     report = replay(captured(aten.neg.default, torch.ones(3)))
     assert (report.outcome, report.exit_code, report.conditions) == (ReplayClass.INVALID, 2, ())
     assert "no trial was made" in repr(report)

@@ -65,7 +65,7 @@ def test_sum_that_depends_on_the_thread_count_is_a_selection(summed: Capture) ->
 def test_large_results_are_told_apart_by_digest_alone(
     summed: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detlab.kernel.worker_firsts.MAX_BYTES", 3)
+    monkeypatch.setattr("detlab.kernel.worker.firsts.MAX_BYTES", 3)
     report = replay(summed, trials=20, conditions=["1 thread", "2 threads"])
     assert report.outcome is ReplayClass.SELECTION
     assert "by digest alone" in report.problems[-1]

@@ -19,8 +19,8 @@ from detlab.errors import InputError
 from detlab.kernel import Condition, ReplayClass, replay
 from detlab.kernel import capture as capture_call
 from detlab.kernel.isolated import run_isolated
-from detlab.kernel.worker import main, run_request
-from detlab.kernel.worker_json import Request, made_from_json, request_from_json
+from detlab.kernel.worker.__main__ import main, run_request
+from detlab.kernel.worker.protocol import Request, made_from_json, request_from_json
 from tests.kernel import misbehaving
 
 aten = torch.ops.aten

@@ -14,7 +14,7 @@ from detlab.errors import CaptureError, InputError
 from detlab.kernel.ops import find_op
 from detlab.kernel.statistics import upper_bound_95
 from detlab.kernel.sweep import SizeSweep, replay_sizes
-from detlab.kernel.sweep_cut import cut_capture, find_cut
+from detlab.kernel.sweep.cut import cut_capture, find_cut
 
 aten = torch.ops.aten
 Captured = Callable[..., Capture]

@@ -24,13 +24,13 @@ import torch
 
 from detlab.captures import Capture, load_capture, save_capture
 from detlab.errors import InputError
-from detlab.kernel import ReplayClass, load_replay, replay, take_away_script
+from detlab.kernel import ReplayClass, load_replay, replay
 from detlab.kernel.by_hand import capture as capture_call
 from detlab.kernel.by_hand import capture_module
 from detlab.kernel.modules import ModuleCall
 from detlab.kernel.statistics import summarize
-from detlab.kernel.take_away import export, reaching_variables
-from detlab.kernel.take_away_summary import Scrubber
+from detlab.kernel.take_away import export, reaching_variables, script
+from detlab.kernel.take_away.summary import Scrubber
 
 aten = torch.ops.aten
 Captured = Callable[..., Capture]
@@ -281,7 +281,7 @@ def test_every_dtype_and_layout_is_rebuilt_to_the_same_bits(captured: Captured, 
         capture = captured_inputs(tensors, tmp_path / f"capture {dtype}")
         taken = export(report, capture, tmp_path / f"issue {dtype}")
         folders.append(str(taken.folder))
-        hashes = [take_away_script.sha256_of(tensor) for tensor in tensors]
+        hashes = [script.sha256_of(tensor) for tensor in tensors]
         expected.append(
             {"sha256": hashes, "geometry": [geometry(t) for t in tensors], "sharing": sharing(tensors)}
         )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detlab.kernel.differences_bits import precision, quantum_log2
+from detlab.kernel.differences.bits import precision, quantum_log2
 
 _CHUNK: Final = 1 << 18
 _MAX_UNIT: Final = 1023

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detlab.kernel.differences_bits import chosen_numbers, ulp_distance
+from detlab.kernel.differences.bits import chosen_numbers, ulp_distance
 
 _BUCKETS: Final = 64
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from detlab.captures import Capture
 from detlab.errors import InputError
-from detlab.kernel.alternatives_report import AlternativesReport
+from detlab.kernel.alternatives.report import AlternativesReport
 from detlab.kernel.differences import OutputResult
-from detlab.kernel.report_text import replay_text, training_lines
+from detlab.kernel.report.text import replay_text, training_lines
 from detlab.kernel.statistics import ConditionResult
 from detlab.kernel.verdict import ReplayClass
-from detlab.kernel.worker_json import Place, decode, plain_json
+from detlab.kernel.worker.protocol import Place, decode, plain_json
 
 if TYPE_CHECKING:
     import polars as pl

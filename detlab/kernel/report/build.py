@@ -12,8 +12,8 @@ from detlab.kernel.ops import gives_fresh_memory
 from detlab.kernel.report import ReplayReport
 from detlab.kernel.statistics import ConditionResult, summarize
 from detlab.kernel.verdict import FILL, ReplayClass, Row, Verdict, judge
-from detlab.kernel.verdict_training import conditions_text
-from detlab.kernel.worker_json import Change, Made, Result
+from detlab.kernel.verdict.training import conditions_text
+from detlab.kernel.worker.protocol import Change, Made, Result
 
 _CHOOSES: Final[tuple[str, ...]] = (
     "float32_matmul_precision", "mkldnn", "cudnn_benchmark", "blas", "tf32", "env", "offset_bytes",

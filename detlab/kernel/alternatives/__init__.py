@@ -7,9 +7,9 @@ from typing import Any
 
 from detlab.captures import Capture
 from detlab.errors import CaptureError, InputError
-from detlab.kernel.alternatives_contender import Contender
-from detlab.kernel.alternatives_reference import Reference, float64_reference
-from detlab.kernel.alternatives_report import AlternativesReport
+from detlab.kernel.alternatives.contender import Contender
+from detlab.kernel.alternatives.reference import Reference, float64_reference
+from detlab.kernel.alternatives.report import AlternativesReport
 from detlab.kernel.conditions import condition_for
 from detlab.kernel.ops import find_op
 

@@ -14,8 +14,8 @@ from detlab.captures import Capture
 from detlab.captures.values import GeneratorSpec, TensorSpec, leaves
 from detlab.digest import plain_cpu_bytes, tensor_digest
 from detlab.errors import CaptureError
-from detlab.kernel.alternatives_report import Closeness
-from detlab.kernel.differences_bits import ulp_distance
+from detlab.kernel.alternatives.report import Closeness
+from detlab.kernel.differences.bits import ulp_distance
 from detlab.kernel.ops import written_arguments
 from detlab.kernel.restore import RestoredCall
 

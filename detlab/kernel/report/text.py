@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from detlab.kernel.differences import OutputResult
-from detlab.kernel.differences_words import describe, details
+from detlab.kernel.differences.words import describe, details
 from detlab.kernel.statistics import ConditionResult, percent
 from detlab.kernel.verdict import ReplayClass
 

@@ -18,7 +18,7 @@ from detlab.errors import InputError
 from detlab.kernel.ops import find_op
 from detlab.kernel.report import ReplayReport
 from detlab.kernel.statistics import percent
-from detlab.kernel.sweep_cut import cut_capture, find_cut
+from detlab.kernel.sweep.cut import cut_capture, find_cut
 
 if TYPE_CHECKING:
     import polars as pl

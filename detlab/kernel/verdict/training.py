@@ -10,9 +10,9 @@ import torch
 
 from detlab.captures import Capture
 from detlab.captures.state import torch_state
-from detlab.kernel.perturb_settings import Settings
+from detlab.kernel.perturb.settings import Settings
 from detlab.kernel.power import adds_up
-from detlab.kernel.worker_json import Change
+from detlab.kernel.worker.protocol import Change
 
 _REACHES_AN_OP: Final = re.compile(r"torch|cuda|CUBLAS_\w+|(OMP|MKL)_(?!NUM_THREADS)\w+")
 """Versions and environment variables that reach one op; the number of threads is set by hand."""

@@ -14,10 +14,10 @@ from detlab.kernel.conditions import Condition, conditions_of
 from detlab.kernel.isolated import run_isolated
 from detlab.kernel.ops import find_op
 from detlab.kernel.report import ReplayReport, Source
-from detlab.kernel.report_build import build_report
-from detlab.kernel.trials_elsewhere import run_elsewhere
-from detlab.kernel.trials_in_process import make_trials
-from detlab.kernel.worker_json import Made, Request
+from detlab.kernel.report.build import build_report
+from detlab.kernel.trials.elsewhere import run_elsewhere
+from detlab.kernel.trials.in_process import make_trials
+from detlab.kernel.worker.protocol import Made, Request
 
 
 def replay(  # noqa: PLR0913 - each is a condition of the trials

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import torch
 
-from detlab.kernel.differences_bits import finest_spacing_log2, float_component, precision, quantum_log2
-from detlab.kernel.differences_measured import Pairs
+from detlab.kernel.differences.bits import finest_spacing_log2, float_component, precision, quantum_log2
+from detlab.kernel.differences.measured import Pairs
 
 _FEW: Final = 10
 """With so many differences a quantum that is finer by a factor of two hides once in a thousand."""

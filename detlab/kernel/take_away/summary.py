@@ -11,11 +11,11 @@ from typing import Final
 
 from detlab.captures import Capture
 from detlab.captures.call import value_text
-from detlab.kernel.differences_words import describe, details
+from detlab.kernel.differences.words import describe, details
 from detlab.kernel.report import ReplayReport
-from detlab.kernel.report_text import training_lines
+from detlab.kernel.report.text import training_lines
 from detlab.kernel.statistics import ConditionResult, percent
-from detlab.kernel.worker_json import Place
+from detlab.kernel.worker.protocol import Place
 
 _PATH: Final = re.compile(r"(?<![\w/.<])~?(?:/[\w.+@~-]+){2,}/?|(?<!\w)[A-Za-z]:\\[^\s'\"]+")
 """An absolute path of two parts or more; a site such as ``1/0/backward/…`` begins with a number."""

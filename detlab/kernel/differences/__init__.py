@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from detlab.digest import plain_cpu_bytes, tensor_digest
-from detlab.kernel.differences_bits import differing, float_component
-from detlab.kernel.differences_bits import quantum_log2 as quantum_log2
-from detlab.kernel.differences_bits import ulp_distance as ulp_distance
-from detlab.kernel.differences_elements import Element, Elements
-from detlab.kernel.differences_first import FirstResult
-from detlab.kernel.differences_measured import Measured, pairs_of
-from detlab.kernel.differences_quantum import Quantum
+from detlab.kernel.differences.bits import differing, float_component
+from detlab.kernel.differences.bits import quantum_log2 as quantum_log2
+from detlab.kernel.differences.bits import ulp_distance as ulp_distance
+from detlab.kernel.differences.elements import Element, Elements
+from detlab.kernel.differences.first import FirstResult
+from detlab.kernel.differences.measured import Measured, pairs_of
+from detlab.kernel.differences.quantum import Quantum
 from detlab.kernel.patterns import pattern
 
 _MAX_PAIRS: Final = 1 << 24

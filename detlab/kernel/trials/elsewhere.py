@@ -8,8 +8,8 @@ from typing import Final
 
 from detlab.errors import InputError
 from detlab.kernel.isolated import DEFAULT_LIMIT_S
-from detlab.kernel.worker import run_request
-from detlab.kernel.worker_json import Made, Request, made_from_json
+from detlab.kernel.worker.__main__ import run_request
+from detlab.kernel.worker.protocol import Made, Request, made_from_json
 
 _GRACE_S: Final = 60.0
 """How much longer than its time limit an executor may take to begin and to answer."""

@@ -20,9 +20,9 @@ from detlab.captures import load_capture
 from detlab.errors import DetlabError, InputError
 from detlab.kernel.isolated import run_isolated
 from detlab.kernel.ops import find_op
-from detlab.kernel.trials_in_process import make_trials
-from detlab.kernel.worker_firsts import save_firsts
-from detlab.kernel.worker_json import Made, Request, Result, request_from_json
+from detlab.kernel.trials.in_process import make_trials
+from detlab.kernel.worker.firsts import save_firsts
+from detlab.kernel.worker.protocol import Made, Request, Result, request_from_json
 
 
 def run_request(
@@ -33,7 +33,7 @@ def run_request(
     Parameters
     ----------
     text
-        A request as `detlab.kernel.worker_json.Request.to_json` gives it.
+        A request as `detlab.kernel.worker.protocol.Request.to_json` gives it.
     isolate
         Whether the trials are made in a process of their own there.
     time_limit_s, function
@@ -41,7 +41,7 @@ def run_request(
 
     Returns
     -------
-    What was made, as `detlab.kernel.worker_json.Made.to_json` gives it.
+    What was made, as `detlab.kernel.worker.protocol.Made.to_json` gives it.
     """
     request = request_from_json(json.loads(text))
     try:

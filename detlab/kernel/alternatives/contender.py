@@ -12,8 +12,8 @@ import torch
 from detlab.captures import Capture
 from detlab.digest import tensor_digest
 from detlab.errors import CaptureError
-from detlab.kernel.alternatives_reference import Reference, closeness, farther
-from detlab.kernel.alternatives_report import Closeness, ContenderResult, PairedTime
+from detlab.kernel.alternatives.reference import Reference, closeness, farther
+from detlab.kernel.alternatives.report import Closeness, ContenderResult, PairedTime
 from detlab.kernel.restore import RestoredCall
 from detlab.kernel.statistics import summarize
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detlab.kernel.differences_bits import PACKED, words
-from detlab.kernel.differences_measured import Pairs, same_nan
+from detlab.kernel.differences.bits import PACKED, words
+from detlab.kernel.differences.measured import Pairs, same_nan
 
 MAX_ELEMENTS: Final = 20
 """How many elements a report keeps of one output."""

@@ -15,9 +15,9 @@ from detlab.digest import tensor_digest
 from detlab.errors import CaptureError, InputError
 from detlab.kernel.conditions import Condition
 from detlab.kernel.differences import OutputWatch
-from detlab.kernel.fix_proof_report import FixProof, FixVerdict, Pair
+from detlab.kernel.fix_proof.report import FixProof, FixVerdict, Pair
 from detlab.kernel.ops import find_op
-from detlab.kernel.perturb_settings import settings_for
+from detlab.kernel.perturb.settings import settings_for
 from detlab.kernel.restore import RestoredCall
 from detlab.kernel.statistics import ConditionResult, percent, summarize
 

@@ -9,8 +9,8 @@ from typing import Final
 import torch
 
 from detlab.captures import Capture
-from detlab.kernel.differences_bits import precision
-from detlab.kernel.power_exact import exact_in_any_order
+from detlab.kernel.differences.bits import precision
+from detlab.kernel.power.exact import exact_in_any_order
 from detlab.kernel.restore import RestoredCall
 from detlab.kernel.statistics import percent, upper_bound_95
 

@@ -12,15 +12,15 @@ from detlab.captures import Capture
 from detlab.errors import CaptureError
 from detlab.kernel.conditions import Condition
 from detlab.kernel.differences import OutputResult, OutputWatch
-from detlab.kernel.differences_bits import count_nan
-from detlab.kernel.perturb_load import competing_load
-from detlab.kernel.perturb_memory import MemoryOf, call_with_offset, can_poison
-from detlab.kernel.perturb_settings import Settings, place_of, settings_for
+from detlab.kernel.differences.bits import count_nan
+from detlab.kernel.perturb.load import competing_load
+from detlab.kernel.perturb.memory import MemoryOf, call_with_offset, can_poison
+from detlab.kernel.perturb.settings import Settings, place_of, settings_for
 from detlab.kernel.power import what_hides_a_race
 from detlab.kernel.restore import RestoredCall
-from detlab.kernel.verdict_training import change_of_function, changes_since_training
-from detlab.kernel.worker_firsts import kept_firsts
-from detlab.kernel.worker_json import Made, Place, Result
+from detlab.kernel.verdict.training import change_of_function, changes_since_training
+from detlab.kernel.worker.firsts import kept_firsts
+from detlab.kernel.worker.protocol import Made, Place, Result
 
 _MAX_NAN_COUNTS: Final = 16
 """In how many different results NaNs are counted; enough to tell what fills memory from what races."""

@@ -20,13 +20,13 @@ from detlab.captures import Capture, load_capture
 from detlab.captures.blobs import blob_path
 from detlab.captures.values import TensorSpec, encode, leaves
 from detlab.errors import InputError
-from detlab.kernel import take_away_script
 from detlab.kernel.modules import ARGUMENTS
 from detlab.kernel.ops import NAMESPACES, gives_fresh_memory, written_arguments
 from detlab.kernel.report import ReplayReport
 from detlab.kernel.restore import RestoredCall
-from detlab.kernel.take_away_conditions import repeated_conditions
-from detlab.kernel.take_away_summary import Scrubber, summary_text, verdict_line
+from detlab.kernel.take_away import script
+from detlab.kernel.take_away.conditions import repeated_conditions
+from detlab.kernel.take_away.summary import Scrubber, summary_text, verdict_line
 
 SCRIPT: Final = "reproduce.py"
 SUMMARY: Final = "issue.md"
@@ -212,7 +212,7 @@ def _call_of(capture: Capture) -> dict[str, Any]:
             for index, storage in enumerate(capture.storages)
         ],
         "generators": [{"device": each.device, "state": each.state} for each in capture.generators],
-        "inputs_sha256": [take_away_script.sha256_of(tensor) for tensor in restored.tensors],
+        "inputs_sha256": [script.sha256_of(tensor) for tensor in restored.tensors],
     }
 
 
@@ -227,7 +227,7 @@ def _never_called(*args: object, **kwargs: object) -> None:
 
 def _script(call: Mapping[str, Any], capture: Capture) -> str:
     """Fill the runnable file in; everything from the capture enters as a literal of plain values."""
-    text = Path(take_away_script.__file__).read_text("utf-8")
+    text = Path(script.__file__).read_text("utf-8")
     literal = pformat(call, sort_dicts=False, width=100)
     for old, new in ((_NO_CALL, f"CALL: dict[str, Any] = {literal}\n"), (_NO_KERNEL, _marked_place(capture))):
         assert text.count(old) == 1, "the template has each place once"
