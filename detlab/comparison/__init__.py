@@ -7,7 +7,7 @@ from detlab.comparison.many import ManyComparison, compare_many
 from detlab.comparison.metrics import MetricsComparison, compare_metrics
 from detlab.comparison.metrics.change import ChangeComparison, compare_change
 from detlab.comparison.metrics.failures import find_failures, recurs_at
-from detlab.comparison.metrics.triage import Triage, triage
+from detlab.comparison.metrics.spike_triage import Triage, triage
 from detlab.comparison.metrics.validation import attribute_failure, attribute_failures
 from detlab.comparison.pairwise import compare
 from detlab.comparison.replicas import check_replicas

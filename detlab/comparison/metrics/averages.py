@@ -13,7 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from detlab.comparison.metrics.coverage import where
-from detlab.comparison.metrics.spike_series import log_interval, named, names_in, record_steps
+from detlab.comparison.metrics.spikes.series import log_interval, named, names_in, record_steps
 from detlab.readers.metrics.names import choose_names, is_loss
 from detlab.run import Run
 

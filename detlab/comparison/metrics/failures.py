@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from detlab.comparison.metrics.spike_series import log_interval, record_steps
+from detlab.comparison.metrics.spikes.series import log_interval, record_steps
 from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.readers.metrics.messages import FAILURES, place_messages

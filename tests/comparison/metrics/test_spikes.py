@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from detlab.comparison.metrics.spike_bands import WINDOW
 from detlab.comparison.metrics.spikes import find_spikes
+from detlab.comparison.metrics.spikes.bands import WINDOW
 from detlab.readers.metrics.frame import exact_metrics
 from detlab.testing import make_metrics_run
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from detlab import load_run
-from detlab.comparison.metrics.triage import triage
+from detlab.comparison.metrics.spike_triage import triage
 from detlab.samples import sample_path
 from tests.megatron_cpu.logged import Flip, turn_over
 from tests.megatron_cpu.record_spike import (

@@ -8,16 +8,14 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, Final
 
-from detlab.comparison.metrics.conclusions import advise, conclude, explain
-from detlab.comparison.metrics.spike_events import Event
-from detlab.comparison.metrics.spike_series import kinds_of_names, record_steps
-from detlab.comparison.metrics.triage_notes import (
+from detlab.comparison.metrics.spike_triage.conclusions import advise, conclude, explain
+from detlab.comparison.metrics.spike_triage.notes import (
     tell_of_metrics,
     tell_of_others,
     tell_of_validations,
     with_numbers,
 )
-from detlab.comparison.metrics.triage_rules import (
+from detlab.comparison.metrics.spike_triage.rules import (
     NOT_COVERED,
     OTHER_RECIPE,
     Outcome,
@@ -26,7 +24,9 @@ from detlab.comparison.metrics.triage_rules import (
     judge_attempt,
     own_attempts,
 )
-from detlab.comparison.metrics.triage_text import summary
+from detlab.comparison.metrics.spike_triage.text import summary
+from detlab.comparison.metrics.spikes.events import Event
+from detlab.comparison.metrics.spikes.series import kinds_of_names, record_steps
 from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.run import Run

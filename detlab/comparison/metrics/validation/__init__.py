@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from detlab.comparison.metrics.validation_equality import Value, are_equal
-from detlab.comparison.metrics.validation_rows import CASE_COLUMNS, validation_cases
+from detlab.comparison.metrics.validation.equality import Value, are_equal
+from detlab.comparison.metrics.validation.rows import CASE_COLUMNS, validation_cases
 from detlab.comparison.text import wrapped
 from detlab.errors import InputError
 from detlab.readers import as_run

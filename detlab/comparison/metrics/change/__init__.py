@@ -13,14 +13,14 @@ from detlab.comparison.classes import unlike_labels
 from detlab.comparison.metric_classes import MetricClasses, partition_metrics
 from detlab.comparison.metric_gaps import gaps_of
 from detlab.comparison.metrics.averages import without_other_means
-from detlab.comparison.metrics.change_gates import (
+from detlab.comparison.metrics.change.gates import (
     GATE_COLUMNS,
     Gate,
     equivalence,
     repeatability,
     restart_replay,
 )
-from detlab.comparison.metrics.change_spread import by_metric, spreads
+from detlab.comparison.metrics.change.spread import by_metric, spreads
 from detlab.comparison.metrics.refusals import refuse_unusable
 from detlab.comparison.metrics.result import SCHEMA, finite
 from detlab.comparison.text import as_html
@@ -44,7 +44,7 @@ class ChangeComparison:
         Labels of the runs of each set.
     spread
         One row per step, rank and metric that both sets have, with the columns of
-        `detlab.comparison.metrics.change_spread.SPREAD_COLUMNS`: the range of each set, and the difference
+        `detlab.comparison.metrics.change.spread.SPREAD_COLUMNS`: the range of each set, and the difference
         between their means.
     judged
         The gates: fixed-environment repeatability, baseline equivalence, restart replay.
@@ -108,7 +108,7 @@ class ChangeComparison:
         }
 
     def __repr__(self) -> str:
-        from detlab.comparison.metrics.change_text import summary
+        from detlab.comparison.metrics.change.text import summary
 
         return summary(self)
 

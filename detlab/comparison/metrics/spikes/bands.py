@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from detlab.comparison.metrics.spike_series import Floats, Series
+from detlab.comparison.metrics.spikes.series import Floats, Series
 
 WINDOW: Final = 64
 """How many records before a record make its band: medians and MAD, which a few outliers do not move."""

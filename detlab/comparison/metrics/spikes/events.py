@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from detlab.comparison.metrics.spike_series import Ints, log_interval, record_steps
 from detlab.comparison.metrics.spikes import Excursion, find_spikes
+from detlab.comparison.metrics.spikes.series import Ints, log_interval, record_steps
 from detlab.readers.metrics.names import is_loss
 from detlab.run import spans
 

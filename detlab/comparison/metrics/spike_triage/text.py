@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from detlab.comparison.text import left_out_text, wrapped
 
 if TYPE_CHECKING:
-    from detlab.comparison.metrics.spike_events import Event
-    from detlab.comparison.metrics.triage import Triage
+    from detlab.comparison.metrics.spike_triage import Triage
+    from detlab.comparison.metrics.spikes.events import Event
 
 _MAX_SPIKES: Final = 5
 _MAX_NOTES: Final = 4

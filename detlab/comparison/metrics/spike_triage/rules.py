@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from detlab.comparison.metrics.averages import means_of_other_steps, spans_of
-from detlab.comparison.metrics.message_events import message_events
 from detlab.comparison.metrics.pairs import last_points, pair_runs, points_of
 from detlab.comparison.metrics.precision import COMPARED, DIFFERENT, judge
-from detlab.comparison.metrics.spike_events import NOT_FINITE, SPIKE, Event, spike_events
-from detlab.comparison.metrics.spike_series import log_interval, named, names_in, record_steps, trunk
-from detlab.comparison.metrics.state_events import state_events
+from detlab.comparison.metrics.spike_triage.message_events import message_events
+from detlab.comparison.metrics.spike_triage.state_events import state_events
+from detlab.comparison.metrics.spikes.events import NOT_FINITE, SPIKE, Event, spike_events
+from detlab.comparison.metrics.spikes.series import log_interval, named, names_in, record_steps, trunk
 from detlab.readers.metrics.names import choose_names, is_measurement
 from detlab.run import Run
 

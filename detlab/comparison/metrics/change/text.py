@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from detlab.comparison.metrics.change_gates import FAIL, PASS
+from detlab.comparison.metrics.change.gates import FAIL, PASS
 from detlab.comparison.text import wrapped
 from detlab.schema import Evidence
 

@@ -261,12 +261,12 @@ class ManyComparison:
 
     def to_json(self) -> dict[str, Any]:
         """Give the classes of the step metrics in their JSON form, see ``detlab/schemas/metrics.json``."""
-        from detlab.comparison.many_json import metrics_json
+        from detlab.comparison.many.document import metrics_json
 
         return metrics_json(self)
 
     def __repr__(self) -> str:
-        from detlab.comparison.many_text import summary
+        from detlab.comparison.many.text import summary
 
         return summary(self)
 

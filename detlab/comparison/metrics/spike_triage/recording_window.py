@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from detlab.comparison.metrics.spike_events import NOT_FINITE, Event
-from detlab.comparison.metrics.spike_series import log_interval, record_steps
+from detlab.comparison.metrics.spikes.events import NOT_FINITE, Event
+from detlab.comparison.metrics.spikes.series import log_interval, record_steps
 from detlab.run import Run
 
 _SAVED = r"^checkpoint saved$"

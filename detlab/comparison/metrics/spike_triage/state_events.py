@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from detlab.comparison.metrics.spike_bands import WINDOW
-from detlab.comparison.metrics.spike_events import (
+from detlab.comparison.metrics.spikes.bands import WINDOW
+from detlab.comparison.metrics.spikes.events import (
     GAP,
     NOT_FINITE,
     NOT_PRINTED,
@@ -19,7 +19,7 @@ from detlab.comparison.metrics.spike_events import (
     is_a_loss,
     the_rank,
 )
-from detlab.comparison.metrics.spike_series import (
+from detlab.comparison.metrics.spikes.series import (
     log_interval,
     named,
     names_in,

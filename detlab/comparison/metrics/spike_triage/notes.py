@@ -7,9 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from detlab.comparison.metrics.spike_bands import ENOUGH
-from detlab.comparison.metrics.spike_events import Event, counted
-from detlab.comparison.metrics.spike_series import (
+from detlab.comparison.metrics.spike_triage.rules import find_events, first_difference
+from detlab.comparison.metrics.spikes.bands import ENOUGH
+from detlab.comparison.metrics.spikes.events import Event, counted
+from detlab.comparison.metrics.spikes.series import (
     kinds_of_names,
     log_interval,
     named,
@@ -17,7 +18,6 @@ from detlab.comparison.metrics.spike_series import (
     uninformative,
     zero_stretches,
 )
-from detlab.comparison.metrics.triage_rules import find_events, first_difference
 from detlab.comparison.metrics.validation import attribute_failures
 from detlab.run import Run
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from detlab.comparison.metrics.spike_events import NOT_FINITE, Event
-from detlab.comparison.metrics.spike_series import log_interval, record_steps
+from detlab.comparison.metrics.spikes.events import NOT_FINITE, Event
+from detlab.comparison.metrics.spikes.series import log_interval, record_steps
 from detlab.readers.metrics.message_patterns import TRACKER, UNEXPECTED
 from detlab.readers.metrics.messages import place_messages
 from detlab.run import Run, spans

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from detlab.comparison.metrics.recording_window import recording_window
-from detlab.comparison.metrics.spike_events import NOT_FINITE, SPIKE, Event, counted
-from detlab.comparison.metrics.triage_rules import (
+from detlab.comparison.metrics.spike_triage.recording_window import recording_window
+from detlab.comparison.metrics.spike_triage.rules import (
     EQUAL,
     NEAR,
     NO,
@@ -20,6 +19,7 @@ from detlab.comparison.metrics.triage_rules import (
     Outcome,
     samples_at,
 )
+from detlab.comparison.metrics.spikes.events import NOT_FINITE, SPIKE, Event, counted
 from detlab.run import Run
 
 DETERMINISTIC: Final = "deterministic"

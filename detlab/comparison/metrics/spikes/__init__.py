@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
-from detlab.comparison.metrics.spike_bands import (
+from detlab.comparison.metrics.spikes.bands import (
     ENOUGH,
     WINDOW,
     Band,
@@ -22,7 +22,7 @@ from detlab.comparison.metrics.spike_bands import (
     mad_of,
     needed_mads,
 )
-from detlab.comparison.metrics.spike_series import Floats, Ints, Series, series_of
+from detlab.comparison.metrics.spikes.series import Floats, Ints, Series, series_of
 
 _ONSET_SHARE: Final = 0.05
 """With few points a climb begins where it has made this share of its height."""
