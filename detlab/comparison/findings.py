@@ -82,7 +82,7 @@ class Finding:
         if self.axis in ("", "all") or self.chance is None:
             return ""
         likely = f": {CHANCE}" if self.chance > LIKELY_BY_CHANCE else ""
-        return f"all of {self.axis}; {100 * self.chance:.2g}% of such rank sets fit some axis{likely}"
+        return f"all of {self.axis}; {100 * self.chance:.0f}% of such rank sets fit some axis{likely}"
 
     def to_json(self) -> dict[str, Any]:
         """Give the finding as the JSON form has it."""

@@ -222,21 +222,33 @@ def given_before(
 
 
 def touched_before(rank: RankComparison, position: int, change: np.void) -> int | None:
-    """Give the last earlier call of the same batch that used the bytes of a change; None when there is none.
+    """Give the last earlier call of the same step that used the bytes of a change; None when there is none.
 
     They were equal then, or the change would have a source: something unrecorded wrote in between.
     """
     if not change["storage"]:
         return None
     row = rank.rows_at(position)[0]
-    first, details, seqs = _batch_before(rank, row, ("seq", "storage", "start", "stop"))
-    touching = (details["storage"] == change["storage"]) & (details["start"] < change["stop"])
-    touching &= details["stop"] > change["start"]
-    rows = first + np.flatnonzero(np.isin(seqs, details["seq"][touching]))
-    positions = rank.positions_of(rows) if len(rows) else np.empty(0, np.int64)
-    positions = positions[positions >= 0]
-    in_both = positions[rank.verdicts[positions] != Verdict.ONLY_A]
-    return int(in_both[-1]) if len(in_both) else None
+    begin = _step_begin(rank, row)
+    while row > begin:
+        first, details, seqs = _batch_before(rank, row, ("seq", "storage", "start", "stop"))
+        touching = (details["storage"] == change["storage"]) & (details["start"] < change["stop"])
+        touching &= details["stop"] > change["start"]
+        rows = first + np.flatnonzero(np.isin(seqs, details["seq"][touching]))
+        positions = rank.positions_of(rows[rows >= begin])
+        positions = positions[positions >= 0]
+        in_both = positions[rank.verdicts[positions] != Verdict.ONLY_A]
+        if len(in_both):
+            return int(in_both[-1])
+        row = first  # on with the batch before it: where a trace is cut into batches says nothing
+    return None
+
+
+def _step_begin(rank: RankComparison, row: int) -> int:
+    """Give the first row of run a of the step that a row belongs to."""
+    starts, steps = rank.a.starts, rank.a.index["step"]
+    record = int(np.searchsorted(starts, row, side="right")) - 1
+    return int(starts[np.flatnonzero(steps == steps[record])[0]])
 
 
 def weak_producers(rank: RankComparison, position: int) -> list[int]:
@@ -259,9 +271,9 @@ def weak_producers(rank: RankComparison, position: int) -> list[int]:
 def _batch_before(
     rank: RankComparison, row: int, names: tuple[str, ...]
 ) -> tuple[int, dict[str, NDArray[Any]], NDArray[Any]]:
-    """Give the first row of a row's batch, its detail columns, and the sequence numbers before the row."""
+    """Give the first row of the batch that ends with the row before one, its details and sequence numbers."""
     bounds = rank.a.batch_starts()
-    number = int(np.searchsorted(bounds, row, side="right")) - 1
+    number = int(np.searchsorted(bounds, max(row - 1, 0), side="right")) - 1
     first = int(bounds[number])
     seqs = rank.a.columns(first, row, ["seq"])["seq"]
     if number >= len(rank.a.details):

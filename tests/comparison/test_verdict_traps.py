@@ -8,7 +8,7 @@ from detlab import compare
 from detlab.comparison.within import check_recompute
 from detlab.errors import NotComparable
 from detlab.schema import Evidence, Flag, Phase
-from detlab.testing import Call, make_run
+from detlab.testing import Call, make_run, save_run
 from tests.comparison.stories import (
     ADAMW,
     ADD,
@@ -153,17 +153,25 @@ def test_token_ids_that_differ_are_data():
     expect(run("i"), run("I"), "receiver", ("data", "aten.embedding.default", (0,)))
 
 
-def test_an_input_that_was_equal_when_last_used_was_written_by_an_unrecorded_kernel():
-    def run(now):
-        places = dict.fromkeys(("c", now), ("cache", 0, 64))
-        return [
-            Call(MM, "lin", ["w", "c"], ["y"], places=places),
-            mm("z", "u"),
-            Call(MM, "out", ["v", now], ["o" + now], places=places),
-        ]
+def written_between(now):
+    """A cache that is used, and used again when something unrecorded may have written it."""
+    places = dict.fromkeys(("c", now), ("cache", 0, 64))
+    return [
+        Call(MM, "lin", ["w", "c"], ["y"], places=places),
+        mm("z", "u"),
+        Call(MM, "out", ["v", now], ["o" + now], places=places),
+    ]
 
-    cmp = expect(run("c"), run("C"), "match match receiver", ("upstream", MM, (0,)))
+
+def test_an_input_that_was_equal_when_last_used_was_written_by_an_unrecorded_kernel():
+    cmp = expect(written_between("c"), written_between("C"), "match match receiver", ("upstream", MM, (0,)))
     assert "unrecorded" in why(cmp)
+
+
+def test_the_last_use_of_an_input_is_found_in_any_batch_of_the_step(tmp_path, monkeypatch):
+    monkeypatch.setattr("detlab.store.writer.MAX_BATCH_ROWS", 1)
+    runs = [save_run(make_run({0: written_between(now)}), tmp_path / f"run_{ord(now)}") for now in "cC"]
+    assert "unrecorded" in why(compare(*runs))
 
 
 # Random numbers
