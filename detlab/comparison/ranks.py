@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,6 @@ from detlab.comparison.segments import HOW, pair_blocks
 from detlab.comparison.verdicts import JUDGED_COLUMNS, MetaFacts, differing_rows, judge
 from detlab.schema import EVENT_DTYPE, Coordinate, Mask, Verdict
 from detlab.store import NameFile, RankTrace
-
-ORDERED: Final = ("step", "microbatch", "phase")
-"""Columns that say in which part of which step a row lies."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -21,6 +21,7 @@ from detlab.comparison.places import SITE_COLUMNS, call_row, calls_frame, positi
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.structure import Structure, structure_of
 from detlab.comparison.text import as_html
+from detlab.comparison.verdicts import EXIT_CODES
 from detlab.errors import InputError
 from detlab.run import Run, left_out, spans
 from detlab.schema import Coordinate, Evidence, Site, Verdict
@@ -118,7 +119,7 @@ class Comparison:
         """0 match, 1 diverged, 2 incomplete; 0 too when every finding of a complete one is accepted."""
         if self.roots and self.complete and all(finding.accepted for finding in self.roots):
             return 0
-        return {"match": 0, "diverged": 1, "incomplete": 2}[self.verdict]
+        return EXIT_CODES[self.verdict]
 
     @cached_property
     def evidence(self) -> Evidence:

@@ -42,6 +42,9 @@ INPUTS_EQUAL: Final = (Verdict.MATCH, Verdict.ORIGIN)
 ONE_SIDED: Final = (Verdict.ONLY_A, Verdict.ONLY_B)
 """Verdicts by what they say of a call's inputs, and those of calls that only one run makes."""
 
+EXIT_CODES: Final = {"match": 0, "diverged": 1, "incomplete": 2}
+"""Exit code of each verdict on a comparison; what is refused exits with 2 and has no comparison."""
+
 _EQUAL, _DIFFER, _NONE = range(3)
 
 SITE_RULE: Final = np.array(

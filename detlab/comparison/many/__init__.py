@@ -38,6 +38,7 @@ from detlab.comparison.metrics.averages import without_other_means
 from detlab.comparison.metrics.refusals import refuse_unusable
 from detlab.comparison.stated import Facts, Hosts, as_facts, as_hosts, refuse_strangers
 from detlab.comparison.strength import Pair, seen_in_pairs
+from detlab.comparison.verdicts import EXIT_CODES
 from detlab.errors import NotComparable
 from detlab.readers import as_run
 from detlab.run import Run
@@ -133,7 +134,7 @@ class ManyComparison:
     @property
     def exit_code(self) -> int:
         """0 match, 1 diverged, 2 incomplete."""
-        return {"match": 0, "diverged": 1, "incomplete": 2}[self.verdict]
+        return EXIT_CODES[self.verdict]
 
     @cached_property
     def by_step(self) -> pl.DataFrame:

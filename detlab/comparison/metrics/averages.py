@@ -13,7 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from detlab.comparison.metrics.coverage import where
-from detlab.comparison.metrics.spikes.series import log_interval, named, names_in, record_steps
+from detlab.comparison.metrics.spikes.series import log_interval, named, record_steps
 from detlab.readers.metrics.names import choose_names, is_loss
 from detlab.run import Run
 
@@ -67,7 +67,7 @@ def means_of_other_steps(
     -------
     Boolean; also true where it is known of one of the two alone over how many steps it is a mean.
     """
-    losses = choose_names(names_in(pairs), is_loss)
+    losses = choose_names(pairs, is_loss)
     if not losses or (a is None and b is None):
         return pl.repeat(False, len(pairs), eager=True)
     spans = [_spans(pairs, known, side, moved) for known, side, moved in ((a, "a", 0), (b, "b", offset))]
@@ -115,7 +115,7 @@ def without_other_means(
 
 
 def _losses(run: Run, known: pl.DataFrame | None) -> pl.DataFrame:
-    rows = run.metrics.filter(named(choose_names(names_in(run.metrics), is_loss)))
+    rows = run.metrics.filter(named(choose_names(run.metrics, is_loss)))
     rows = rows.filter(pl.col("value").is_not_null()).sort("segment", maintain_order=True)
     rows = rows.select(pl.col("name").cast(pl.String), "step", "segment", "width")
     rows = rows.unique(["name", "step"], keep="last", maintain_order=True)

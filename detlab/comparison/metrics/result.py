@@ -12,6 +12,7 @@ import polars as pl
 
 from detlab.comparison.metrics.precision import COMPARED, DIFFERENT
 from detlab.comparison.text import as_html
+from detlab.comparison.verdicts import EXIT_CODES
 from detlab.readers.metrics.log import SEGMENT_SCHEMA
 from detlab.readers.metrics.names import is_loss
 from detlab.run import Run
@@ -93,7 +94,7 @@ class MetricsComparison:
     @property
     def exit_code(self) -> int:
         """0 match, 1 diverged, 2 incomplete."""
-        return {"match": 0, "diverged": 1, "incomplete": 2}[self.verdict]
+        return EXIT_CODES[self.verdict]
 
     @property
     def evidence(self) -> Evidence:

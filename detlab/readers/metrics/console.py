@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from detlab.readers.metrics.frame import exact_metrics, join_metrics, printed_metrics
+from detlab.readers.metrics.frame import exact_metrics, join_metrics, printed_metrics, ten_to
 from detlab.readers.metrics.lines import line_frames
 from detlab.readers.metrics.log import MESSAGE_SCHEMA
 from detlab.readers.metrics.messages import MARKERS, find_messages
@@ -202,8 +202,7 @@ def significant_metrics(fields: pl.DataFrame, digits: int) -> pl.DataFrame:
     size = pl.col("value").abs()
     # polars gives 2.9999999999999996 for the logarithm of 1000; no printed number is as near below a power
     power = pl.when(size > 0).then((size.log10() + 1e-12).floor()).otherwise(0).cast(pl.Int32, strict=False)
-    unit = pl.concat_str(pl.lit("1e"), power - (digits - 1)).cast(pl.Float64)
-    return rounded_where(printed_metrics(fields), pl.lit(True), unit)
+    return rounded_where(printed_metrics(fields), pl.lit(True), ten_to(power - (digits - 1)))
 
 
 class ConsoleLog(NamedTuple):

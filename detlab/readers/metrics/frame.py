@@ -38,7 +38,7 @@ _OPTIONAL: Final = ("rank", "unit", "note", "segment", "source", "line")
 """Columns that a reader may leave out; `segment` is then 0 and the others null."""
 
 
-_LEAST_POWER: Final = -300
+_LEAST_POWER: Final = -400  # far below the least float, which is then zero
 _POWERS: Final = pl.Series([float(f"1e{power}") for power in range(_LEAST_POWER, 1 - _LEAST_POWER)])
 
 
@@ -153,10 +153,10 @@ def _resolution() -> pl.Expr:
     decimals = pl.coalesce(mark, text.str.len_bytes()) - point - 1
     power = exponent.fill_null(0) - decimals.fill_null(0)
     return pl.when((point.is_not_null() | mark.is_not_null()) & pl.col("value").is_finite()).then(
-        _ten_to(power)
+        ten_to(power)
     )
 
 
-def _ten_to(power: pl.Expr) -> pl.Expr:
+def ten_to(power: pl.Expr) -> pl.Expr:
     """Give a power of ten as the nearest float, which repeated multiplication would miss."""
     return pl.lit(_POWERS).gather(power.clip(_LEAST_POWER, -_LEAST_POWER) - _LEAST_POWER)

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from detlab.readers.metrics.frame import exact_metrics, join_metrics, printed_metrics
+from detlab.readers.metrics.frame import exact_metrics, join_metrics, printed_metrics, ten_to
 
 _ENOUGH_BITS: Final = 20.0
 """How much likelier, as a power of two, numbers must be as 32-bit floats than as rounded ones."""
@@ -157,7 +157,7 @@ def _rounded(rows: pl.DataFrame) -> pl.DataFrame:
     by_decimals = pl.when(value != 0).then(-pl.col("decimals"))
     coarser = (by_decimals.sum() >= by_digits.sum()).over("name")
     power = pl.when(coarser).then(-pl.col("decimals")).otherwise(by_digits).fill_null(-pl.col("decimals"))
-    known = numbers.select("rounded", unit=pl.concat_str(pl.lit("1e"), power).cast(pl.Float64))
+    known = numbers.select("rounded", unit=ten_to(power))
     metrics = printed_metrics(rows)
     return metrics.with_columns(
         width=pl.when(known["rounded"]).then(pl.lit(0, pl.UInt8)).otherwise("width"),

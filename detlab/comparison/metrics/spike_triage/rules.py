@@ -138,7 +138,7 @@ def first_difference(a: Run, b: Run, limit: int) -> FirstDifference:
     differing = judged.filter(pl.col("outcome").is_in(DIFFERENT))
     step: int | None = differing["step"].min()  # type: ignore[assignment]
     names = differing.filter(pl.col("step") == pl.col("step").min())["name"].unique(maintain_order=True)
-    settings = choose_names(names_in(differing), lambda name: name.cast(pl.String).str.contains(_SETTING))
+    settings = choose_names(differing, lambda name: name.cast(pl.String).str.contains(_SETTING))
     earlier = judged if step is None else judged.filter(pl.col("step") < step)
     return FirstDifference(
         step,
@@ -153,7 +153,7 @@ def first_difference(a: Run, b: Run, limit: int) -> FirstDifference:
 
 
 def _evidence(run: Run, limit: int) -> pl.DataFrame:
-    names = choose_names(names_in(run.metrics), lambda name: ~is_measurement(name))
+    names = choose_names(run.metrics, lambda name: ~is_measurement(name))
     rows = run.metrics.filter(named(names), pl.col("step") <= limit)
     return last_points(points_of(replace(run, metrics=rows)))
 
@@ -259,7 +259,7 @@ def _at_one_sample(run: Run, a: Event, other: Run, b: Event) -> bool:
 
 def samples_at(run: Run, event: Event) -> tuple[int, int] | None:
     """Give how many samples were consumed before the onset and at it; None where nothing says."""
-    names = choose_names(names_in(run.metrics), lambda name: name.cast(pl.String).str.contains(_SAMPLES))
+    names = choose_names(run.metrics, lambda name: name.cast(pl.String).str.contains(_SAMPLES))
     start = event.onset - 1 if event.before is None else event.before
     near = pl.col("step").is_between(start, event.onset) & pl.col("value").is_not_null()
     rows = run.metrics.filter(named(names), near)

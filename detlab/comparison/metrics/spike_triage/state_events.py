@@ -39,7 +39,7 @@ def state_events(metrics: pl.DataFrame) -> Iterator[Event]:
     """Find NaN, Inf, losses of zero, and losses that are not printed although nothing was skipped."""
     names = names_in(metrics)
     suspects = metrics.filter(pl.col("state").is_in([*_STATES, "absent", "zero"]))
-    suspects = suspects.filter(named(choose_names(names_in(suspects), lambda name: ~is_measurement(name))))
+    suspects = suspects.filter(named(choose_names(suspects, lambda name: ~is_measurement(name))))
     suspects = suspects.with_columns(kind=_kind(choose_names(names, is_loss), metrics))
     wanted = suspects.filter(pl.col("kind") != "").select("name", "rank").unique()
     if wanted.is_empty():
@@ -69,7 +69,7 @@ def _kind(losses: Sequence[str], metrics: pl.DataFrame) -> pl.Expr:
 
 def _not_skipped(rows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     """Leave out what is not finite because its step was skipped: that is how a loss scale is found."""
-    counters = choose_names(names_in(metrics), lambda name: name.cast(pl.String).str.contains(_SKIPPED))
+    counters = choose_names(metrics, lambda name: name.cast(pl.String).str.contains(_SKIPPED))
     skipped = metrics.filter(named(counters), pl.col("value") > 0).select("segment", "step").unique()
     if skipped.is_empty():
         return rows
