@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+AXE_VERSION := 4.14.1
+AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test check fix notebooks samples bench gpu clean
+.PHONY: help setup demo lab test browser check fix notebooks samples bench gpu clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -17,7 +19,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[all]' --group dev
 	touch $@
 
-setup: $(READY) ## Create .venv with everything in it
+$(AXE): Makefile | $(READY)
+	@npm install --prefix $(VENV)/axe --no-save --no-audit --no-fund --ignore-scripts --loglevel=error \
+	  axe-core@$(AXE_VERSION) && touch $@ || echo "Without axe-core the tests in the browser are left out."
+
+setup: $(READY) $(AXE) ## Create .venv with everything in it
 
 demo: $(READY) ## Compare the shipped runs, replay the captured call, write the report
 	$(BIN)/detlab demo
@@ -25,10 +31,13 @@ demo: $(READY) ## Compare the shipped runs, replay the captured call, write the 
 lab: $(READY) ## Open JupyterLab on the first notebook
 	$(BIN)/jupyter lab notebooks/01_first_divergence.ipynb
 
-test: $(READY) ## Run the tests
+test: $(READY) $(AXE) ## Run the tests
 	$(BIN)/pytest
 
-check: $(READY) ## Format, lint, types, tests and notebooks: what CI runs
+browser: $(READY) $(AXE) ## Run the tests in JupyterLab and Chromium alone
+	$(BIN)/pytest -m browser
+
+check: $(READY) $(AXE) ## Format, lint, types, tests and notebooks: what CI runs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

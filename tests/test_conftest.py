@@ -18,6 +18,14 @@ def test_on_a_device(): raise AssertionError("this ran without a device")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_on_both(device): assert device == "cpu"
 """
+BROWSER_TESTS = """
+import pytest
+
+@pytest.mark.browser
+def test_in_a_browser(): raise AssertionError("this ran without a browser")
+
+def test_elsewhere(): pass
+"""
 SKIPPED_TEST = """
 import pytest
 
@@ -61,6 +69,28 @@ def test_device_tests_are_collected_everywhere(tmp_path: Path) -> None:
     code, text = run_pytest(tmp_path / "test_devices.py", DEVICE_TESTS, "-m", "gpu", "--collect-only", "-q")
     assert code == 0, text
     assert "2/3 tests collected" in text
+
+
+def test_what_needs_a_browser_is_left_out_where_there_is_none_and_the_last_line_says_what_to_install(
+    tmp_path: Path,
+) -> None:
+    code, text = run_pytest(tmp_path / "test_page.py", BROWSER_TESTS, PATH=str(tmp_path))
+    assert code == 0, text
+    assert "1 tests of the marker browser left out: install chromium (apt-get install chromium)" in text
+    assert "1 passed, 1 deselected" in text
+
+
+def test_ci_leaves_out_no_browser_test(tmp_path: Path) -> None:
+    code, text = run_pytest(tmp_path / "test_page.py", BROWSER_TESTS, PATH=str(tmp_path), CI="true")
+    assert code == 1 and "this ran without a browser" in text, text
+
+
+def test_the_tests_of_the_browser_come_last(tmp_path: Path) -> None:
+    code, text = run_pytest(
+        tmp_path / "test_page.py", BROWSER_TESTS, "--collect-only", "-q", "-p", "no:randomly"
+    )
+    assert code == 0, text
+    assert text.index("test_elsewhere") < text.index("test_in_a_browser")
 
 
 def test_skipped_test_fails_in_ci_and_nowhere_else(tmp_path: Path) -> None:
