@@ -16,9 +16,7 @@ from detlab.kernel.report import ReplayReport
 from detlab.kernel.report.text import training_lines
 from detlab.kernel.statistics import ConditionResult, percent
 from detlab.kernel.worker.protocol import Place
-
-_PATH: Final = re.compile(r"(?<![\w/.<])~?(?:/[\w.+@~-]+){2,}/?|(?<!\w)[A-Za-z]:\\[^\s'\"]+")
-"""An absolute path of two parts or more; a site such as ``1/0/backward/…`` begins with a number."""
+from detlab.redaction import replace_paths, whole_word
 
 _TITLES: Final = {
     "race": "gives different bits for the same inputs",
@@ -42,14 +40,14 @@ class Scrubber:
         paths = {str(folder), str(folder.resolve()), str(Path.home()), str(Path.cwd())} - {"/", "."}
         self._paths = sorted(paths, key=len, reverse=True)
         names = {_user(): "USER", platform.node(): "HOST", platform.node().partition(".")[0]: "HOST"}
-        self._names = [(_whole_word(name), word) for name, word in names.items() if name]
+        self._names = [(whole_word(name), word) for name, word in names.items() if name]
 
     def __call__(self, text: str) -> str:
         """Give the text on one line, with a word in the place of what it must not tell."""
         text = " ".join(text.split())
         for path in self._paths:
             text = text.replace(path, "PATH")
-        text = _PATH.sub("PATH", text)
+        text = replace_paths(text, lambda _: "PATH")
         for pattern, word in self._names:
             text = pattern.sub(word, text)
         return text
@@ -208,10 +206,6 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return ""
-
-
-def _whole_word(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w]){re.escape(name)}(?![\w])", re.IGNORECASE)
 
 
 def _text(text: str) -> str:
