@@ -1,0 +1,343 @@
+"""The source of a map: it answers every question that a map asks of a comparison, at full resolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.comparison import Comparison
+from detlab.schema import Verdict
+from detlab.views.cells import bands, markers, words
+from detlab.views.cells.lookup import Called, first_call
+from detlab.views.cells.planes import Planes
+from detlab.views.cells.pool import Pooled, pool
+from detlab.views.cells.programs import Program
+from detlab.views.cells.rows import Group, RankRow, arrange, best_order, offered_orders, rank_rows
+from detlab.views.cells.state import (
+    DEFAULTS,
+    State,
+    check_axes,
+    check_hidden,
+    check_names,
+    check_order,
+    check_step,
+    check_window,
+)
+from detlab.views.pooling import MAX_COLUMNS, MAX_ROWS, UNTRACED, Codes, factor_for
+
+OVERVIEW_ROWS, OVERVIEW_COLUMNS = 48, 400
+"""Size of the minimap, at most."""
+
+_EMPTY: Final = {"rank": "untraced: no call was recorded", "op": "the op is not called here"}
+_MAX_COLUMN_LABELS = 200
+_MAX_LAYERS = 2_000
+
+
+class Shown(NamedTuple):
+    """The cells of a state, before its window.
+
+    Attributes
+    ----------
+    cells
+        All cells; see `detlab.views.cells.planes`.
+    rows
+        Row of ``cells`` of each displayed row.
+    labels, groups
+        Names of the displayed rows and groups of them.
+    """
+
+    cells: Codes
+    rows: NDArray[np.intp]
+    labels: list[str]
+    groups: list[Group]
+
+
+class MapSource:
+    """Everything that maps of one comparison show, computed when asked for and kept while it is small.
+
+    A *state* says what is shown: ``{"rows": "rank" | "op", "columns": "call" | "step", "step": int | None
+    (the worst over steps), "order": "rank" | an axis | "host" | "rack", "hidden": [verdicts drawn as
+    matches], "window": None | [r0, r1, c0, c1]}``. Rows and columns are counted as they are displayed.
+    """
+
+    def __init__(self, cmp: Comparison) -> None:
+        self.cmp = cmp
+
+    @cached_property
+    def planes(self) -> Planes:
+        """The cells at full resolution."""
+        return Planes(self.cmp)
+
+    @cached_property
+    def rank_rows(self) -> list[RankRow]:
+        """Every place of either run by rank."""
+        return rank_rows(self.cmp)
+
+    @cached_property
+    def orders(self) -> list[str]:
+        """What ranks can be grouped by."""
+        return offered_orders(self.rank_rows)
+
+    @cached_property
+    def _best_order(self) -> str:
+        return best_order(self.cmp, self.rank_rows)
+
+    def best_order(self) -> str:
+        """Give the order that separates the ranks best."""
+        return self._best_order
+
+    @cached_property
+    def _first_step(self) -> int | None:
+        steps = [step for finding in self.cmp.roots for step in finding.steps]
+        steps = steps or [step for step in self.cmp.first["step"].to_list() if step in self.cmp.steps]
+        return min([step for step in steps if step in self.cmp.steps] or self.cmp.steps, default=None)
+
+    def first_step(self) -> int | None:
+        """Give the step of the first finding; without one the first that differs, else the first compared."""
+        return self._first_step
+
+    def steps_of(self, state: State) -> tuple[int, ...]:
+        """Give the steps that a whole state shows."""
+        return self.cmp.steps if state["step"] is None else (state["step"],)
+
+    def size(self, state: State) -> tuple[int, int]:
+        """Count the rows and the columns of a whole state."""
+        num_rows = len(self.planes.ops) if state["rows"] == "op" else len(self.rank_rows)
+        return num_rows, self.planes.num_columns(state["columns"], self.steps_of(state))
+
+    def normal(self, state: State) -> dict[str, Any]:
+        """Give a state with every part, in whole cells inside the map.
+
+        A part that is missing has its default: ranks by calls, the first step with a finding, the order
+        that separates the ranks best. Where columns are steps, ``step`` is None.
+
+        Raises
+        ------
+        InputError
+            There is no such map.
+        """
+        check_names(state)
+        whole = {**DEFAULTS, **state}
+        check_axes(whole["rows"], whole["columns"])
+        step = whole.get("step", self.first_step() if whole["columns"] == "call" else None)
+        if step is not None:
+            step = check_step(step, self.cmp.steps)
+        whole["step"] = None if whole["columns"] == "step" else step
+        whole["order"] = check_order(whole.get("order", self.best_order()), self.orders)
+        whole["hidden"] = check_hidden(whole["hidden"])
+        whole["window"] = check_window(whole["window"], self.size(whole))
+        return {name: whole[name] for name in ("rows", "columns", "step", "order", "hidden", "window")}
+
+    def shown(self, state: State) -> Shown:
+        """Give the cells of a whole state and what its rows are."""
+        cells = self.planes.cells(state["rows"], state["columns"], self.steps_of(state))
+        if state["rows"] == "op":
+            return Shown(cells, np.arange(len(cells)), list(self.planes.ops), [])
+        order, groups = self.arranged(state["order"])
+        numbers = np.array([row.number for row in self.rank_rows], np.intp)[order]
+        labels = [self.rank_rows[row].label for row in order]
+        return Shown(cells, np.where(numbers < 0, len(cells) - 1, numbers), labels, groups)
+
+    def arranged(self, order: str) -> tuple[NDArray[np.intp], list[Group]]:
+        """Give the rows of ranks as an order displays them, and the groups."""
+        if order not in self._arranged:
+            self._arranged[order] = arrange(self.rank_rows, order)
+        return self._arranged[order]
+
+    @cached_property
+    def _arranged(self) -> dict[str, tuple[NDArray[np.intp], list[Group]]]:
+        return {}
+
+    def window(
+        self, state: State, max_rows: int = MAX_ROWS, max_columns: int = MAX_COLUMNS
+    ) -> tuple[dict[str, Any], Codes]:
+        """Compute what a map draws.
+
+        Parameters
+        ----------
+        state
+            What is shown.
+        max_rows, max_columns
+            Size of the tile at most: so many whole rows and columns are pooled into one that it is kept.
+
+        Returns
+        -------
+        meta
+            The parts of contract 1, without ``seq``: see `detlab.views.cells.meta`.
+        tile
+            The worst code of each block of cells, hidden verdicts as matches.
+        """
+        state = self.normal(state)
+        shown, size = self.shown(state), self.size(state)
+        window = state["window"] or [0, size[0], 0, size[1]]
+        pooled, factors = self._pool(shown, state, window, (max_rows, max_columns))
+        here = shown.labels[window[0] : window[1]]
+        meta = {
+            "state": state,
+            "num_rows": size[0],
+            "num_columns": size[1],
+            "window": window,
+            "height": pooled.tile.shape[0],
+            "width": pooled.tile.shape[1],
+            "row_factor": factors[0],
+            "column_factor": factors[1],
+            "row_labels": pooled_labels(here, factors[0]),
+            "groups": [list(group) for group in shown.groups],
+            "row_counts": np.stack([pooled.origins, pooled.differing], axis=1).tolist(),
+            "column_counts": pooled.column_rows.tolist(),
+            "markers": markers.find_markers(shown.cells, shown.rows, window, factors, pooled.tile),
+            "num_origins": int(pooled.origins.sum()),
+            "steps": list(self.cmp.steps),
+            "orders": self.orders if state["rows"] == "rank" else [],
+            "has_untraced": state["rows"] == "rank" and bool((pooled.tile == UNTRACED).any()),
+            **self._counts(state),
+            **self._along_columns(state, window, factors[1]),
+        }
+        return meta, pooled.tile
+
+    def _pool(
+        self, shown: Shown, state: State, window: Sequence[int], limits: tuple[int, int]
+    ) -> tuple[Pooled, tuple[int, int]]:
+        r0, r1, c0, c1 = window
+        factors = factor_for(r1 - r0, limits[0]), factor_for(c1 - c0, limits[1])
+        return pool(shown.cells, shown.rows[r0:r1], slice(c0, c1), factors, hidden_codes(state)), factors
+
+    def overview(self, state: State) -> dict[str, Any]:
+        """Pool the whole map to the size of a minimap: ``height``, ``width`` and ``tile`` as bytes."""
+        state = self.normal(state)
+        window = [0, self.size(state)[0], 0, self.size(state)[1]]
+        limits = OVERVIEW_ROWS, OVERVIEW_COLUMNS
+        tile = self._pool(self.shown(state), state, window, limits)[0].tile
+        return {"height": tile.shape[0], "width": tile.shape[1], "tile": tile.tobytes()}
+
+    def _counts(self, state: State) -> dict[str, Any]:
+        """Count the calls of the steps shown by verdict, and those set aside."""
+        total = self.planes.counts(self.steps_of(state)).sum(axis=0)
+        return {
+            "counts": {verdict.name.lower(): int(total[1 + verdict]) for verdict in Verdict},
+            "aside": int(total[-1]),
+        }
+
+    def widest(self, steps: Sequence[int]) -> Program | None:
+        """Give the program with the most calls in one of some steps; the first of equal ones."""
+        return max(self.planes.programs, key=lambda each: each.width(steps), default=None)
+
+    def _along_columns(self, state: State, window: Sequence[int], factor: int) -> dict[str, Any]:
+        """Name phases, layers and columns as the rank with the most calls runs them."""
+        steps = self.steps_of(state)
+        _, _, first, stop = window
+        labelled = factor == 1 and stop - first <= _MAX_COLUMN_LABELS
+        along: dict[str, Any] = {"bands": [], "layers": [], "column_labels": [], "bands_of": -1}
+        if state["columns"] == "step":
+            return {**along, "column_labels": [str(step) for step in steps[first:stop]] if labelled else []}
+        program = self.widest(steps)
+        if program is None or not stop:
+            return along
+        parts = widest_parts(program, steps)
+        callees = self.planes.callees_of(program)[positions_of(parts)]
+        names = self.planes.callees.names
+        layers = [band for band in bands.layer_bands(callees, names) if band[1] < stop and band[2] > first]
+        labels = [bands.call_name(names[callee]) for callee in callees[first:stop]] if labelled else []
+        return {
+            "bands": [list(band) for band in bands.phase_bands(parts)],
+            "layers": [list(band) for band in layers] if len(layers) <= _MAX_LAYERS else [],
+            "column_labels": labels,
+            "bands_of": self.cmp.ranks[program.members[0]].rank,
+        }
+
+    def call_in(self, state: State, block: Sequence[int]) -> Called | None:
+        """Find the worst call of a block of cells, and of equal ones the first by row, column and step.
+
+        Returns
+        -------
+        The call; one that matches where nothing in the block differs, None where none was recorded.
+        """
+        state = self.normal(state)
+        found = check_window(list(block), self.size(state))
+        r0, r1, c0, c1 = found or (0, self.size(state)[0], 0, self.size(state)[1])
+        shown = self.shown(state)
+        cell = markers.worst_cell(shown.cells, shown.rows[r0:r1], (c0, c1), hidden_codes(state))
+        if cell is None:
+            return None
+        key = state["rows"], state["columns"], self.steps_of(state)
+        at = int(shown.rows[r0 + cell.row]), cell.column
+        return first_call(self.planes, key, at, cell.code, hidden_codes(state))
+
+    def place_of(self, state: State, number: int, position: int) -> tuple[int, int] | None:
+        """Give the displayed row and column of a call; None where the state does not show its step."""
+        state = self.normal(state)
+        step, column = self.planes.programs[self.planes.program_of[number]].place_of(position)
+        steps = self.steps_of(state)
+        if step not in steps:
+            return None
+        if state["rows"] == "op":
+            program = self.planes.programs[self.planes.program_of[number]]
+            row = int(self.planes.op_rows(program)[position])
+        else:
+            row = int(np.flatnonzero(self.shown(state).rows == number)[0])
+        return row, steps.index(step) if state["columns"] == "step" else column
+
+    def describe(self, state: State, block: Sequence[int]) -> str:
+        """Say what a block of cells shows: its worst and first call, and of how many it is the worst."""
+        state = self.normal(state)
+        size = self.size(state)
+        r0, r1, c0, c1 = check_window(list(block), size) or (0, size[0], 0, size[1])
+        rows = pooled_labels(self.shown(state).labels[r0:r1], max(1, r1 - r0))[0] if r1 > r0 else ""
+        called = self.call_in(state, (r0, r1, c0, c1))
+        if called is None:
+            return f"{state['rows']} {rows} · {_EMPTY[state['rows']]}"
+        rank = self.cmp.ranks[called.number]
+        column = self.planes.programs[self.planes.program_of[called.number]].place_of(called.position)[1]
+        verdict = words.verdict_words(rank, called.position, state["hidden"])
+        of = f" · worst of {r1 - r0:,} x {c1 - c0:,} cells" if (r1 - r0) * (c1 - c0) > 1 else ""
+        what = words.describe_call(rank, called.position, column)
+        return f"rank {rank.rank} · {rank.coordinate} · {what} · {verdict}{of}"
+
+    def search(self, state: State, text: str) -> list[words.Found]:
+        """Find text in scopes and ops, in capitals or not; in the labels of rows where columns are no calls.
+
+        Returns
+        -------
+        Displayed row, first column and one past the last of each find, by column. The row is None where
+        the program of the rank whose phases are shown has the call; a call that only other programs have
+        names the first displayed row that makes it.
+        """
+        state, wanted = self.normal(state), text.strip().lower()
+        shown, steps = self.shown(state), self.steps_of(state)
+        reference = self.widest(steps)
+        if not wanted or reference is None:
+            return []
+        found = []
+        if (state["rows"], state["columns"]) == ("rank", "call"):
+            found = words.find_calls(self.planes, reference, steps, wanted, shown.rows)
+        return found or words.find_labels(shown.labels, wanted, self.size(state)[1])
+
+
+def hidden_codes(state: State) -> list[int]:
+    """Give the codes that a state hides."""
+    return [1 + Verdict[name.upper()] for name in state["hidden"]]
+
+
+def pooled_labels(labels: Sequence[str], factor: int) -> list[str]:
+    """Name each group of neighbouring rows by its first and last."""
+    if factor == 1:
+        return list(labels)
+    groups = [labels[start : start + factor] for start in range(0, len(labels), factor)]
+    return [group[0] if len(group) == 1 else f"{group[0]} … {group[-1]}" for group in groups]
+
+
+def widest_parts(program: Program, steps: Sequence[int]) -> NDArray[np.void]:
+    """Give the parts of the first of the steps in which a program has the most calls."""
+    step = max(steps, key=lambda each: program.width([each]))
+    parts: NDArray[np.void] = program.parts[program.parts["step"] == step]
+    return parts
+
+
+def positions_of(parts: NDArray[np.void]) -> NDArray[np.int64]:
+    """Give the position of every call of some parts, in order."""
+    ranges = [np.arange(part["position"], part["position"] + part["num_rows"]) for part in parts]
+    return np.concatenate([np.empty(0, np.int64), *ranges])
