@@ -9,7 +9,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "detlab"
 
 LAYER = {
-    "errors": 0, "schema": 0,
+    "errors": 0, "schema": 0, "text": 0,
+    "redaction": 0,
+    "progress": 1,
     "ops": 1, "catalog": 1, "digest": 1, "store": 1, "run": 1, "captures": 1,
     "readers": 2, "record": 2,
     "comparison": 3, "kernel": 3,
@@ -21,7 +23,8 @@ BESIDE = {"testing": 4, "samples": 2, "__init__": 6, "__main__": 6}
 STRANGERS = [("comparison", "kernel"), ("kernel", "comparison"), ("readers", "record"), ("record", "readers")]
 
 ALLOWED = {
-    "errors": set(), "schema": {"numpy"},
+    "errors": set(), "schema": {"numpy"}, "text": set(), "progress": set(),
+    "redaction": set(),
     "ops": set(), "catalog": set(), "digest": {"xxhash"}, "store": {"numpy", "pyarrow", "xxhash"},
     "run": set(), "captures": set(),
     "readers": {"numpy", "polars", "pyarrow"},
@@ -29,9 +32,13 @@ ALLOWED = {
     "comparison": {"numpy", "polars", "pyarrow", "xxhash"}, "kernel": {"numpy", "torch", "polars", "triton"},
     "views": {"numpy", "polars", "plotly"},
     "cli": set(), "samples": set(),
+    "widgets": {"numpy", "polars", "ipywidgets", "anywidget", "traitlets"},
     "testing": {"numpy", "polars", "xxhash", "torch", "pytest"}, "__init__": set(), "__main__": set(),
 }  # fmt: skip
-INSIDE_FUNCTIONS = {"readers": {"tqdm"}, "digest": {"torch"}, "captures": {"torch"}}
+INSIDE_FUNCTIONS = {
+    "progress": {"tqdm", "IPython"}, "digest": {"torch"}, "captures": {"torch"},
+    "widgets": {"plotly", "IPython"},
+}  # fmt: skip
 
 
 def part_of(path):

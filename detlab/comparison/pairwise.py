@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,13 @@ from detlab.comparison.result import Comparison
 from detlab.comparison.roots import find_roots, grouped
 from detlab.comparison.structure import set_notes_aside
 from detlab.errors import NotComparable, TraceError
+from detlab.progress import bar
 from detlab.readers import as_run
 from detlab.run import Run, spans
 from detlab.schema import Mask, Verdict
 from detlab.store import RankTrace
+
+Found = TypeVar("Found")
 
 
 def compare(
@@ -90,16 +94,16 @@ def compare(
     known = read_accepted(accepted)
     ranks, damaged = _compare_ranks(run_a, run_b, steps, executor, verify, names)
     _refuse_without_evidence(run_a, run_b, ranks, steps)
-    exchanges = [judge_exchanges(set_notes_aside(rank)) for rank in ranks]
+    exchanges = _judge_each(lambda rank: judge_exchanges(set_notes_aside(rank)), ranks)
     ranks = [rank for rank, _ in exchanges]
     judge = GroupJudge(ranks)
     judged = judge_communication(judge)
     for rank, exchanged in exchanges:
         judged[rank.rank] |= exchanged
     ranks = [set_fresh_memory_aside(_with_judgements(rank, judged)) for rank in ranks]
-    for rank in ranks:
-        judged[rank.rank] = judge_contradictions(rank) | judged[rank.rank]
-    padded = [judge_padding(_with_judgements(rank, judged)) for rank in ranks]
+    for rank, contradicted in zip(ranks, _judge_each(judge_contradictions, ranks), strict=True):
+        judged[rank.rank] = contradicted | judged[rank.rank]
+    padded = _judge_each(lambda rank: judge_padding(_with_judgements(rank, judged)), ranks)
     ranks = [rank for rank, _ in padded]
     for rank, of_padding in padded:
         judged[rank.rank] = of_padding | judged[rank.rank]
@@ -121,6 +125,12 @@ def compare(
         run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems), judge, names,
         counted=counted,
     )  # fmt: skip
+
+
+def _judge_each(judge: Callable[[RankComparison], Found], ranks: Sequence[RankComparison]) -> list[Found]:
+    """Judge one rank after another, and show how many are left."""
+    with bar("judging", len(ranks), "rank") as shown:
+        return [judge(rank) for rank in shown.over(ranks)]
 
 
 def _refuse_other_layout(a: Run, b: Run) -> None:
@@ -206,10 +216,20 @@ def _compare_ranks(
     ]
     wanted = np.array(steps, np.int32)
     chosen = executor or ThreadPoolExecutor(os.cpu_count())
+    tasks: list[Future[RankComparison]] = []
     try:
-        tasks = [chosen.submit(_compare_renamed, *pair, wanted, verify, names) for pair in pairs]
+        tasks += [chosen.submit(_compare_renamed, *pair, wanted, verify, names) for pair in pairs]
+        with bar("comparing", len(tasks), "rank") as shown:
+            for task in shown.over(
+                as_completed(tasks)
+            ):  # this thread counts: a notebook shows no other's bar
+                error = task.exception()
+                if error is not None and not isinstance(error, TraceError):
+                    raise error
         return _gather(tasks, [pair[0].header.rank for pair in pairs])
     finally:
+        for task in tasks:
+            task.cancel()  # whoever interrupts waits for what is being compared, and not for all the rest
         if executor is None:
             chosen.shutdown()
 

@@ -10,7 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
+from detlab.progress import Told
+
 Record = dict[str, Any]
+
+_TOLD_LINES: Final = 1024
+"""Lines after which it is told how much was read: asking for the place takes as long as a short line."""
 
 MAX_LINE_BYTES: Final = 1 << 26
 """A longer line is damage, or was made to fill the memory."""
@@ -20,7 +25,9 @@ class BadRecord(ValueError):  # noqa: N818 - reads as the finding it is
     """A line that cannot be used; the text goes on after the words "line 7"."""
 
 
-def walk(path: Path, take: Callable[[Record], None], *, allow_nan: bool = False) -> str:
+def walk(
+    path: Path, take: Callable[[Record], None], *, allow_nan: bool = False, told: Told | None = None
+) -> str:
     """Hand over every record up to the first line that cannot be used.
 
     Parameters
@@ -31,6 +38,8 @@ def walk(path: Path, take: Callable[[Record], None], *, allow_nan: bool = False)
         Called with each record; a `BadRecord` that it raises ends the walk.
     allow_nan
         Accept the literals ``NaN`` and ``Infinity``, which are no JSON but which Python writes.
+    told
+        Told how many bytes of the file have been read.
 
     Returns
     -------
@@ -40,15 +49,32 @@ def walk(path: Path, take: Callable[[Record], None], *, allow_nan: bool = False)
     number = 0
     try:
         with _open(path) as stream:
+            place = _Place(stream, told)
             while True:
                 number += 1
                 line = _next_line(stream)
+                if number % _TOLD_LINES == 0 or not line:
+                    place.tell()
                 if not line:
                     return ""
                 if not line.isspace():
                     take(_parse(line, decode))
     except BadRecord as damage:
         return f"{path.name}: line {number} {damage}; what stands before it is used"
+
+
+class _Place:
+    """Tells how far a file has been read; of a compressed one in bytes as they lie on the disk."""
+
+    def __init__(self, stream: BinaryIO, told: Told | None) -> None:
+        self._file: BinaryIO = getattr(stream, "fileobj", stream)  # that of gzip beneath it
+        self._told, self._at = told, 0
+
+    def tell(self) -> None:
+        if self._told is not None:
+            at = self._file.tell()
+            self._told(at - self._at)
+            self._at = at
 
 
 def first_record(path: Path, *, allow_nan: bool = False) -> Record:

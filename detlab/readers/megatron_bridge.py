@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from detlab import ops
 from detlab.digest import fold, scalar_text
+from detlab.progress import Told, reading_files
 from detlab.readers.bridge_layout import Layout, Stream, read_layout
 from detlab.readers.json_lines import BadRecord, Record, walk
 from detlab.readers.metrics.frame import recorded_metrics
@@ -68,7 +69,8 @@ def load(path: Path, label: str, subset: Subset) -> Run:
     layout = read_layout(streams_in(path), path)
     numbers, left_out = subset.choose_ranks([stream.rank for stream in layout.streams], path)
     readers = [_StreamReader(each, layout, subset) for each in layout.streams if each.rank in numbers]
-    ranks = tuple(map(_StreamReader.read, readers))
+    with reading_files([reader.path for reader in readers], "rank") as files:
+        ranks = tuple(reader.read(told) for reader, (_, told) in zip(readers, files, strict=True))
     return Run(
         label=label or path.name,
         source=str(path),
@@ -108,10 +110,15 @@ class _StreamReader:
         self._algorithm = ""
         self.left_out_steps: set[int] = set()
 
-    def read(self) -> RankTrace:
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._stream.path
+
+    def read(self, told: Told) -> RankTrace:
         """Read the stream as far as it is whole."""
         stream = self._stream
-        problem = walk(stream.path, self.take, allow_nan=True)
+        problem = walk(stream.path, self.take, allow_nan=True, told=told)
         if not problem and not len(self._rows) and not self.left_out_steps:
             problem = (
                 f"{stream.path.name}: holds a header and no event: the run ended inside its first window"

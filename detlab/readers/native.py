@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from detlab.errors import TraceError
+from detlab.progress import bar
 from detlab.readers.metrics.frame import recorded_metrics
 from detlab.run import Run
 from detlab.store import (
@@ -37,11 +38,12 @@ def load(path: Path, label: str, subset: Subset) -> Run:
     manifest, problems = _manifest(path)
     ranks: list[RankTrace] = []
     chosen, left_out = subset.choose_ranks(find_ranks(path), path)
-    for rank in chosen:
-        try:
-            ranks.append(open_rank(path, rank))
-        except TraceError as error:
-            problems.append(error.finding)
+    with bar(f"loading {path.name}", len(chosen), "rank") as shown:
+        for rank in shown.over(chosen):
+            try:
+                ranks.append(open_rank(path, rank))
+            except TraceError as error:
+                problems.append(error.finding)
     if not ranks:
         reason = problems[0] if problems else "it has no rank header"
         raise TraceError(f"{path} holds no readable rank: {reason}", "record the run anew, or copy it again")

@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from detlab.digest import fold, scalar_text
 from detlab.errors import TraceError
+from detlab.progress import Told, reading_files
 from detlab.readers.json_lines import BadRecord, Record, first_record, head, walk
 from detlab.readers.metrics.frame import recorded_metrics
 from detlab.readers.rows import Event, Rows, Stats, Tensor, integer, number, order_free, shape, text
@@ -64,7 +65,8 @@ def load(path: Path, label: str, subset: Subset) -> Run:
     files = files_in(path)
     chosen, left_out = subset.choose_ranks(list(files), path)
     readers = [_RankReader(rank, files[rank], subset) for rank in chosen]
-    problems = [reader.read() for reader in readers]
+    with reading_files([files[rank] for rank in chosen], "rank") as counted:
+        problems = [reader.read(told) for reader, (_, told) in zip(readers, counted, strict=True)]
     if not any(len(reader.rows) or reader.left_out_steps for reader in readers):
         raise TraceError(f"{path} holds no record that can be used: {problems[0]}", "copy the files again")
     metrics = [row for reader in readers for row in reader.metrics]
@@ -127,9 +129,9 @@ class _RankReader:
         self.metrics: list[tuple[int, int, str, float]] = []
         self.left_out_steps: set[int] = set()
 
-    def read(self) -> str:
+    def read(self, told: Told) -> str:
         """Read the file as far as it is whole, and say where it stops being so."""
-        self._problem = walk(self._path, self._take)
+        self._problem = walk(self._path, self._take, told=told)
         if not self._problem and not len(self.rows) and not self.left_out_steps:
             self._problem = f"{self._path.name}: holds no record"
         return self._problem

@@ -12,6 +12,7 @@ from typing import Final
 import polars as pl
 
 from detlab.errors import InputError, TraceError
+from detlab.progress import Told, reading_files
 from detlab.readers.metrics.assemble import FileContent, assemble, in_natural_order
 from detlab.readers.metrics.console import Dialect, detect, read_console
 from detlab.readers.metrics.deepspeed import DEEPSPEED
@@ -33,7 +34,6 @@ from detlab.readers.metrics.tensorboard import TENSORBOARD
 from detlab.readers.metrics.torchtitan import TORCHTITAN
 from detlab.readers.metrics.trainer_state import TRAINER_STATE
 from detlab.readers.metrics.writers import in_order_of_time
-from detlab.readers.progress import reading
 from detlab.run import Run
 from detlab.store import Manifest, Subset, empty_selection
 
@@ -155,18 +155,19 @@ def _read_all(
     """Read every file; one that cannot be read is a problem of the run, unless it is all that was given."""
     read: list[tuple[Path, FileContent]] = []
     problems: list[str] = []
-    for file in files:
-        try:
-            read.append((file, _read(file, chosen)))
-        except TraceError as error:
-            if is_one_file:
-                raise
-            problems.append(error.finding)
+    with reading_files(files, "file") as counted:
+        for file, told in counted:
+            try:
+                read.append((file, _read(file, chosen, told)))
+            except TraceError as error:
+                if is_one_file:
+                    raise
+                problems.append(error.finding)
     contents = in_order_of_time(read)
     return contents, [*problems, *(problem for each in contents for problem in each.problems)]
 
 
-def _read(file: Path, chosen: str) -> FileContent:
+def _read(file: Path, chosen: str, told: Told) -> FileContent:
     word, why = _recognise(file, chosen) or ("", "no record")
     if word in FILES:
         known = FILES[word]
@@ -179,8 +180,7 @@ def _read(file: Path, chosen: str) -> FileContent:
             file.name, known.name, why, metrics, nothing_said, read.problems, read.started, read.ended
         )
     dialect = CONSOLES.get(word)
-    with reading(file) as progress:
-        metrics, messages, problems, during = read_console(file, dialect, progress)
+    metrics, messages, problems, during = read_console(file, dialect, told)
     starts = messages.filter(pl.col("kind").cast(pl.String).is_in(_STARTS))["line"]
     name = dialect.name if dialect else ""
     return FileContent(

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from detlab.progress import Told
 from detlab.readers.metrics.frame import exact_metrics, join_metrics, printed_metrics, ten_to
 from detlab.readers.metrics.lines import line_frames
 from detlab.readers.metrics.log import MESSAGE_SCHEMA
 from detlab.readers.metrics.messages import MARKERS, find_messages
-from detlab.readers.progress import Progress
 
 Memory = dict[str, Any]
 """What a dialect keeps from one chunk of a file to the next."""
@@ -214,7 +214,7 @@ class ConsoleLog(NamedTuple):
     during: tuple[float, float] | None = None
 
 
-def read_console(path: Path, dialect: Dialect | None, progress: Progress | None = None) -> ConsoleLog:
+def read_console(path: Path, dialect: Dialect | None, progress: Told | None = None) -> ConsoleLog:
     """Read one log from its first to its last line, in memory for one piece of it.
 
     Parameters
@@ -253,7 +253,7 @@ def _during(times: Sequence[str]) -> tuple[float, float] | None:
 
 
 def _pieces(
-    path: Path, dialect: Dialect | None, progress: Progress | None, problems: list[str], times: list[str]
+    path: Path, dialect: Dialect | None, progress: Told | None, problems: list[str], times: list[str]
 ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
     memory: Memory = {}
     for lines in line_frames(path, progress, problems):

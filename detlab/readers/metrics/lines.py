@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from detlab.errors import TraceError
-from detlab.readers.progress import Progress
+from detlab.progress import Told
 
 CHUNK_BYTES: Final = 1 << 23
 
@@ -28,7 +28,7 @@ _DAMAGE: Final = (EOFError, OSError, zlib.error)
 
 
 def line_frames(
-    path: Path, progress: Progress | None = None, problems: list[str] | None = None
+    path: Path, progress: Told | None = None, problems: list[str] | None = None
 ) -> Iterator[pl.DataFrame]:
     """Read a log piece by piece.
 
@@ -69,7 +69,7 @@ def line_frames(
         yield frame
 
 
-def _chunks(path: Path, progress: Progress | None, problems: list[str]) -> Iterator[tuple[bytes, bool]]:
+def _chunks(path: Path, progress: Told | None, problems: list[str]) -> Iterator[tuple[bytes, bool]]:
     """Give chunks that end with a line or a bar, and whether the last line of each is whole."""
     rest, told = b"", 0
     with path.open("rb") as file:

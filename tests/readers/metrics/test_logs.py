@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import io
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab import DetlabError, load_run
-from detlab.readers import progress
 from detlab.readers.metrics import lines
 from tests.readers.metrics.logs import numbers, record, write
 
@@ -309,19 +307,3 @@ def test_progress_is_told_of_every_byte_of_the_file_and_no_more(name, tmp_path, 
     told = []
     assert sum(map(len, lines.line_frames(path, told.append))) == 20
     assert sum(told) == path.stat().st_size
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_a_bar_is_shown_for_a_large_file_in_a_terminal_and_only_there(tmp_path, monkeypatch):
-    path = write(tmp_path, *log_of(range(1, 21)))
-    seen = []
-    for large, stream in ((1, Terminal()), (10**9, Terminal()), (1, io.StringIO())):
-        monkeypatch.setattr(progress, "LARGE_BYTES", large)
-        monkeypatch.setattr(sys, "stderr", stream)
-        assert losses(path) == LOSSES
-        seen.append("train.log" in stream.getvalue())
-    assert seen == [True, False, False]
