@@ -25,7 +25,12 @@ class Line:
 
 
 def line_chart(
-    steps: Sequence[int], lines: Sequence[Line], says: str, mark: int | None = None, log: bool = False
+    steps: Sequence[int],
+    lines: Sequence[Line],
+    says: str,
+    mark: int | None = None,
+    log: bool = False,
+    over: str = "",
 ) -> str:
     """Draw values over steps.
 
@@ -41,6 +46,8 @@ def line_chart(
         A step to mark with a vertical line.
     log
         Whether the scale is logarithmic.
+    over
+        Safe HTML to lay over the plot, such as buttons placed by `percent`.
     """
     odd = "".join(_odd(line, steps) for line in lines)
     curves = [Line(line.kind, [_place(value, log) for value in line.values]) for line in lines]
@@ -49,17 +56,18 @@ def line_chart(
         return ""
     low, high = min(known), max(known)
     spread = (high - low) or 1.0
-    xs = [_percent(step, steps) for step in steps]
+    xs = [percent(step, steps) for step in steps]
     drawn = odd + "".join(_curve(curve, xs, low if high > low else low - 0.5, spread) for curve in curves)
     if mark is not None:
-        at = f"{_percent(mark, steps):.4g}%"
+        at = f"{percent(mark, steps):.4g}%"
         drawn += f'<line x1="{at}" x2="{at}" y1="0" y2="{HEIGHT}" class="mark"/>'
     top, bottom = (10**high, 10**low) if log else (high, low)
     ends = (f"{top:.6g}", f"{bottom:.6g}") if high > low else (f"{top:.6g}",)
-    return _framed(drawn, ends, f"step {steps[0]}", f"step {steps[-1]}", says)
+    return _framed(drawn, ends, f"step {steps[0]}", f"step {steps[-1]}", says, over)
 
 
-def _percent(step: int, steps: Sequence[int]) -> float:
+def percent(step: int, steps: Sequence[int]) -> float:
+    """Give where a step stands between the left end of a chart, 0, and its right end, 100."""
     return 100 * (step - steps[0]) / (steps[-1] - steps[0]) if steps[-1] > steps[0] else 50.0
 
 
@@ -69,7 +77,7 @@ def _odd(line: Line, steps: Sequence[int]) -> str:
         s for s, value in zip(steps, line.values, strict=True) if value is not None and value - value != 0
     )
     crosses = [
-        f'<text x="{_percent(step, steps):.4g}%" y="{HEIGHT - 9}" class="middle odd">&#215;</text>'
+        f'<text x="{percent(step, steps):.4g}%" y="{HEIGHT - 9}" class="middle odd">&#215;</text>'
         for step in places
     ]
     return f'<g class="{line.kind}">{"".join(crosses[:_MAX_DOTS])}</g>' if crosses else ""
@@ -136,7 +144,7 @@ def bar_chart(steps: Sequence[int], layers: Sequence[tuple[str, Sequence[int]]],
     return _framed(drawn, (f"{highest:,}", "0"), f"step {steps[0]}", f"step {steps[-1]}", says)
 
 
-def _framed(drawn: str, numbers: Sequence[str], left: str, right: str, says: str) -> str:
+def _framed(drawn: str, numbers: Sequence[str], left: str, right: str, says: str, over: str = "") -> str:
     """Put numbers at the corners of a chart: they give its scale."""
     scale = "".join(f"<span>{html(number)}</span>" for number in numbers)
     ends = (
@@ -144,8 +152,11 @@ def _framed(drawn: str, numbers: Sequence[str], left: str, right: str, says: str
         if left != right
         else f"<span>{html(left)}</span>"
     )
-    return (
-        f'<div class="chart"><div class="scale">{scale}</div>'
+    plot = (
         f'<svg width="100%" height="{HEIGHT}" role="img" aria-label="{html(says)}" class="plot">{drawn}</svg>'
-        f'<span></span><div class="ends">{ends}</div></div>'
+    )
+    laid = f'<div class="over">{plot}{over}</div>' if over else plot
+    return (
+        f'<div class="chart"><div class="scale">{scale}</div>{laid}<span></span>'
+        f'<div class="ends">{ends}</div></div>'
     )
