@@ -1,5 +1,6 @@
-// Looks over what is shown below a root: what sticks out, overlaps, is cut or is too small to read.
-(root) => {
+// Looks over what is shown below a root: what sticks out, overlaps, is cut, is too small to read, or scrolls
+// sideways though no ancestor matches the selector `mayScroll`.
+(root, mayScroll) => {
   const SMALLEST_PX = 12;
   const SLACK_PX = 1.5; // boxes of text are a little taller than its letters
 
@@ -90,8 +91,16 @@
       .filter((element) => element.scrollWidth > element.clientWidth + SLACK_PX)
       .map(name);
 
+  const sideways = () =>
+    Array.from(root.querySelectorAll('*'))
+      .filter((element) => ['auto', 'scroll'].includes(getComputedStyle(element).overflowX))
+      .filter((element) => shown(element) && element.scrollWidth > element.clientWidth + SLACK_PX)
+      .filter((element) => !element.closest(mayScroll))
+      .map(name);
+
   const all = texts();
   return {
+    sideways: sideways(),
     overflow: overflow(),
     overlaps: overlaps(all),
     cut: cut(all),

@@ -34,10 +34,10 @@ def violations(page: Page, inside: str = "html") -> list[str]:
     return [f"{impact} {name}: {nodes}" for impact, name, nodes in found if impact in SERIOUS]
 
 
-def faults(page: Page, inside: str = "body") -> dict[str, list[str]]:
-    """Name what sticks out, overlaps, is cut or is too small below the first element of a selector."""
+def faults(page: Page, inside: str = "body", may_scroll: str = ".detlab-map") -> dict[str, list[str]]:
+    """Name what sticks out, overlaps, is cut, too small or scrolls sideways below an element of the page."""
     found: dict[str, list[str]] = page.locator(inside).first.evaluate(
-        _source(Path(__file__).with_name("audit.js"))
+        f"(root, may) => ({_source(Path(__file__).with_name('audit.js')).rstrip()})(root, may)", may_scroll
     )
     return {kind: names for kind, names in found.items() if names}
 

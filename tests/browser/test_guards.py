@@ -70,6 +70,7 @@ def test_axe_finds_a_control_without_a_name_and_text_that_can_hardly_be_read(wat
         ("overflow", "<div style='width: 900px; height: 9px'></div>"),
         ("overlaps", "<p>first</p><p style='margin-top: -2em'>second</p>"),
         ("cut", "<p style='width: 40px; overflow: hidden; white-space: nowrap'>a long sentence</p>"),
+        ("sideways", "<div style='overflow: auto; width: 90px'><p style='width: 99px'>wide</p></div>"),
         ("small", "<p style='font-size: 9px'>tiny</p>"),
     ],
 )
