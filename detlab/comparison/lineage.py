@@ -103,11 +103,11 @@ def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
     takes = np.isin(rank.verdicts[inputs["position"]], (*INPUTS_DIFFER, Verdict.ORIGIN))  # a lane of a list
     changes = inputs[takes & ~_is_result(inputs)]
     outputs = differing(tensors, Side.OUTPUT)
-    makers = _by_key(changes, changes["digest_a"], outputs, outputs["digest_a"])
+    makers = by_key(changes, changes["digest_a"], outputs, outputs["digest_a"])
     open_changes = makers < 0  # a call that only run b makes is known by run b's digest
-    by_b = _by_key(changes[open_changes], changes["digest_b"][open_changes], outputs, outputs["digest_b"])
+    by_b = by_key(changes[open_changes], changes["digest_b"][open_changes], outputs, outputs["digest_b"])
     makers[open_changes] = by_b
-    _by_storage(changes, outputs, makers)
+    by_storage(changes, outputs, makers)
     if XOR_DIGEST in rank.a.header.algorithm:
         _by_xor(changes, outputs, makers)
     sources = _of_makers(outputs["position"], makers)
@@ -138,7 +138,7 @@ def _is_result(tensors: NDArray[np.void]) -> NDArray[np.bool_]:
     return result
 
 
-def _by_key(
+def by_key(
     changes: NDArray[np.void],
     keys: NDArray[np.uint64],
     outputs: NDArray[np.void],
@@ -167,10 +167,10 @@ def _by_xor(changes: NDArray[np.void], outputs: NDArray[np.void], makers: NDArra
     chosen = changes[open_changes]
     difference = chosen["digest_a"] ^ chosen["digest_b"]
     made_difference = outputs["digest_a"] ^ outputs["digest_b"]
-    makers[open_changes] = _by_key(chosen, difference, outputs, made_difference)
+    makers[open_changes] = by_key(chosen, difference, outputs, made_difference)
 
 
-def _by_storage(changes: NDArray[np.void], outputs: NDArray[np.void], makers: NDArray[np.int64]) -> None:
+def by_storage(changes: NDArray[np.void], outputs: NDArray[np.void], makers: NDArray[np.int64]) -> None:
     """Fill in the last earlier output that lies in the bytes of a change, for views of it and buckets."""
     open_changes = np.flatnonzero((makers < 0) & (changes["storage"] != 0))
     stored = np.flatnonzero(np.isin(outputs["storage"], changes["storage"][open_changes]))
@@ -214,9 +214,9 @@ def given_before(
     outputs = differing(tensors_of(rank, positions), Side.OUTPUT)
     shown = outputs[np.isin(outputs["position"], held)]
     makers = np.maximum(
-        *(_by_key(shown, shown[name], outputs, outputs[name]) for name in ("digest_a", "digest_b"))
+        *(by_key(shown, shown[name], outputs, outputs[name]) for name in ("digest_a", "digest_b"))
     )
-    _by_storage(shown, outputs, makers)
+    by_storage(shown, outputs, makers)
     missing = np.setdiff1d(held, shown["position"])
     return np.setdiff1d(held, np.union1d(missing, shown["position"][makers < 0])).astype(np.intp)
 

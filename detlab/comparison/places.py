@@ -66,7 +66,7 @@ def position_of(rank: RankComparison, site: Site) -> int:
         Neither run makes this call on this rank.
     """
     for trace in (rank.a, rank.b):
-        row = _row_of(trace, site)
+        row = row_of(trace, site)
         if row is not None:
             positions = rank.positions_of(np.array([row]), in_b=trace is rank.b)
             return int(positions[0])
@@ -75,7 +75,7 @@ def position_of(rank: RankComparison, site: Site) -> int:
     )
 
 
-def _row_of(trace: RankTrace, site: Site) -> int | None:
+def row_of(trace: RankTrace, site: Site) -> int | None:
     """Give the row of the n-th call of a callee in one step, microbatch and phase."""
     try:
         callee = list(trace.names.callees).index(site.callee)

@@ -201,38 +201,12 @@ class _Search:
         reads = self.lineage.host_reads
         return {p: "one_side" for p in here.tolist() if not len(reads) or p < reads[0]}
 
-    def _facts(self, position: int) -> dict[str, Any]:
-        names = ("kind", "n_in", "phase", "callee", "evidence", "meta")
-        at = np.array([position])
-        event = {name: int(column[0]) for name, column in self.rank.events(at, names).items()}
-        event["flags"] = int(self.rank.flags_of_either(at)[0])
-        meta = self.rank.a.names.metas[event["meta"]]
-        return {**event, "op": self.rank.a.names.callees[event["callee"]].op, "meta": meta}
-
     def _unknown_reason(self, position: int) -> str:
-        facts = self._facts(position)
-        row_b = self.rank.rows_at(position)[1]
-        event_b = self.rank.b.columns(row_b, row_b + 1, ["meta", "evidence"])
-        if facts["meta"].algorithm != self.rank.b.names.metas[int(event_b["meta"][0])].algorithm:
-            return "other_digest"
-        if not facts["evidence"] >> 4 or not event_b["evidence"][0] >> 4:
-            return "no_evidence"
-        if min(facts["evidence"] & 15, int(event_b["evidence"][0]) & 15) == Evidence.STATISTIC:
-            return "statistic"
-        return self._open_reason(position, facts)
-
-    def _open_reason(self, position: int, facts: Mapping[str, Any]) -> str:
-        if facts["flags"] & Flag.VIEW:
-            return "view"
-        if facts["flags"] & Flag.OPEN_INPUTS:
-            return "open_scalar" if takes_host_scalar(facts["op"]) else "open"
-        if is_deterministic(facts["op"]) or is_constant(facts["op"]):
-            weak = facts["flags"] & Flag.WEAK_INPUT or facts["evidence"] >> 4 < Evidence.EXACT
-            return self._weak(position, "weak_contradiction") if weak else "contradiction"
-        return "ambiguous"
+        reason = unknown_reason(self.rank, position)
+        return self._weak(position, reason) if reason == "weak_contradiction" else reason
 
     def _input_reason(self, position: int) -> str:
-        facts = self._facts(position)
+        facts = _facts(self.rank, position)
         changes = self.lineage.unexplained(position)
         sides = set(changes["side"].tolist())
         if self._reads_fresh_memory(position, facts):
@@ -265,6 +239,40 @@ class _Search:
         if any(touched_before(self.rank, position, change) is not None for change in tensors):
             return "unrecorded_write"
         return "upstream"
+
+
+def unknown_reason(rank: RankComparison, position: int) -> str:
+    """Give the reason why an unknown call of both runs is none of the other verdicts, by its own record."""
+    facts = _facts(rank, position)
+    row_b = rank.rows_at(position)[1]
+    event_b = rank.b.columns(row_b, row_b + 1, ["meta", "evidence"])
+    if facts["meta"].algorithm != rank.b.names.metas[int(event_b["meta"][0])].algorithm:
+        return "other_digest"
+    if not facts["evidence"] >> 4 or not event_b["evidence"][0] >> 4:
+        return "no_evidence"
+    if min(facts["evidence"] & 15, int(event_b["evidence"][0]) & 15) == Evidence.STATISTIC:
+        return "statistic"
+    return _open_reason(facts)
+
+
+def _facts(rank: RankComparison, position: int) -> dict[str, Any]:
+    names = ("kind", "n_in", "phase", "callee", "evidence", "meta")
+    at = np.array([position])
+    event = {name: int(column[0]) for name, column in rank.events(at, names).items()}
+    event["flags"] = int(rank.flags_of_either(at)[0])
+    meta = rank.a.names.metas[event["meta"]]
+    return {**event, "op": rank.a.names.callees[event["callee"]].op, "meta": meta}
+
+
+def _open_reason(facts: Mapping[str, Any]) -> str:
+    if facts["flags"] & Flag.VIEW:
+        return "view"
+    if facts["flags"] & Flag.OPEN_INPUTS:
+        return "open_scalar" if takes_host_scalar(facts["op"]) else "open"
+    if is_deterministic(facts["op"]) or is_constant(facts["op"]):
+        weak = facts["flags"] & Flag.WEAK_INPUT or facts["evidence"] >> 4 < Evidence.EXACT
+        return "weak_contradiction" if weak else "contradiction"
+    return "ambiguous"
 
 
 def brought_by(rank: RankComparison, position: int, judge: GroupJudge) -> int | None:

@@ -116,8 +116,8 @@ class RankTrace:
             return np.empty(0, DETAIL_DTYPE)
         seq = self.columns(row, row + 1, ["seq"])["seq"][0]
         columns = self.details.read(number, DETAIL_DTYPE.names or ())
-        chosen = columns["seq"] == seq
-        rows = np.empty(int(chosen.sum()), DETAIL_DTYPE)
+        chosen = np.flatnonzero(columns["seq"] == seq)
+        rows = np.empty(len(chosen), DETAIL_DTYPE)
         for name in DETAIL_DTYPE.names or ():
             rows[name] = columns[name][chosen]
         return rows
