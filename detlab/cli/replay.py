@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from detlab.kernel import Progress
 
 
 def add_parser(subparsers: Any) -> None:
@@ -58,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         device=args.device,
         isolate=args.isolate,
         time_limit_s=args.time_limit,
-        on_condition=_tell if sys.stderr.isatty() else None,
+        progress=_tell if sys.stderr.isatty() else None,
     )
     if args.json:
         print_json(report.to_json())
@@ -67,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
     return report.exit_code
 
 
-def _tell(name: str) -> None:
+def _tell(progress: Progress) -> None:
     """Show on a terminal which condition it has come to; a report of one condition has no name for it."""
-    if name:
-        print(f"replaying under: {name}", file=sys.stderr, flush=True)
+    if progress.condition and not progress.trials:
+        print(f"replaying under: {progress.condition}", file=sys.stderr, flush=True)
 
 
 def _conditions(args: argparse.Namespace) -> dict[str, int | None] | None:

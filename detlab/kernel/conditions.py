@@ -187,12 +187,16 @@ def named(name: object, device: str) -> list[Condition]:
 
 def standard(device: str) -> list[Condition]:
     """Give a sensible list for a device: what hides a race, what provokes one, what tells other causes."""
+    return [condition for name in offered(device) for condition in named(name, device)]
+
+
+def offered(device: str) -> list[str]:
+    """Give the names that ``standard`` is made of on a device; two of them are several conditions."""
     names = ["baseline", "fresh process"]
     names += ["1 thread", "2 threads", "4 threads"] if device == "cpu" else []
     names += ["competing load", "cold caches", "poisoned with zeros", "poisoned with nan"]
     names += ["deterministic algorithms with memory fill", "deterministic algorithms without memory fill"]
-    names += ["allocation offsets", "library selection"]
-    return [condition for name in names for condition in named(name, device)]
+    return [*names, "allocation offsets", "library selection"]
 
 
 def condition_for(

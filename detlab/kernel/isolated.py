@@ -11,13 +11,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from detlab.errors import InputError
 from detlab.kernel.worker.firsts import load_firsts
-from detlab.kernel.worker.protocol import Made, Request, Result, made_from_json
+from detlab.kernel.worker.protocol import BEGUN, Made, Request, Result, made_from_json
 
 DEFAULT_LIMIT_S: Final = 600.0
 """How long the processes of one condition may take together when the user does not say."""
@@ -31,7 +32,8 @@ def run_isolated(
     *,
     time_limit_s: float | None = None,
     function: str | None = None,
-    on_result: Callable[[], object] | None = None,
+    on_result: Callable[[Result], object] | None = None,
+    cancel: Event | None = None,
 ) -> Made:
     """Make the trials of a condition in new processes, one after the other.
 
@@ -42,7 +44,9 @@ def run_isolated(
     function
         ``module:name`` of the Python callable to be called, by the user's word; None for an op.
     on_result
-        Called for every trial that was made.
+        Called with the result of every trial that was made.
+    cancel
+        Once it is set, the process is ended at once; the trials before count.
 
     Returns
     -------
@@ -55,7 +59,7 @@ def run_isolated(
     left = request.trials
     while left > 0 and (found is None or found.status == "done"):
         part = replace(request, trials=min(each, left))
-        made = _one_process(part, deadline, function, on_result)
+        made = _one_process(part, function, _Watch(deadline, on_result, cancel))
         found = made if found is None else _joined(found, made)
         left -= max(len(made.results), 1)
         if any(problem.startswith("stopped by the user") for problem in made.problems):
@@ -68,9 +72,23 @@ def run_isolated(
     return found
 
 
-def _one_process(
-    request: Request, deadline: float, function: str | None, on_result: Callable[[], object] | None
-) -> Made:
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Until when a process may run, whom its results are told, and who may want it ended."""
+
+    deadline: float
+    on_result: Callable[[Result], object] | None
+    cancel: Event | None
+
+    def pause(self) -> None:
+        """Wait a little, or until the user wants no more."""
+        if self.cancel is None:
+            time.sleep(_POLL_S)
+        elif self.cancel.wait(_POLL_S):
+            raise KeyboardInterrupt  # it is the same wish
+
+
+def _one_process(request: Request, function: str | None, watch: _Watch) -> Made:
     with tempfile.TemporaryDirectory(prefix="detlab-") as name:
         folder = Path(name)
         asked, errors = folder / "request.json", folder / "stderr"
@@ -86,20 +104,18 @@ def _one_process(
                 stderr=stderr,
                 start_new_session=True,  # so that it can be ended with all its children
             )
-            stopped = _wait(process, deadline, folder / "trials.jsonl", on_result)
+            stopped = _wait(process, watch, folder / "trials.jsonl")
         return _outcome(folder, request, process.returncode, stopped, errors)
 
 
-def _wait(
-    process: subprocess.Popen[bytes], deadline: float, trials: Path, on_result: Callable[[], object] | None
-) -> str:
+def _wait(process: subprocess.Popen[bytes], watch: _Watch, trials: Path) -> str:
     """Wait for the end; give why it was ended before it: ``user``, ``limit``, or nothing."""
-    count = _Counter(trials, on_result)
+    count = _Counter(trials, watch.on_result)
     try:
         while process.poll() is None:
-            if time.monotonic() > deadline:
+            if time.monotonic() > watch.deadline:
                 return "limit"
-            time.sleep(_POLL_S)
+            watch.pause()
             count()
         count()
         return ""
@@ -110,20 +126,21 @@ def _wait(
 
 
 class _Counter:
-    """Tells of every line that another process has added to a file since it looked last."""
+    """Tells of every result that another process has added to a file since it looked last."""
 
-    def __init__(self, path: Path, on_line: Callable[[], object] | None) -> None:
-        self._path, self._on_line, self._at = path, on_line, 0
+    def __init__(self, path: Path, on_result: Callable[[Result], object] | None) -> None:
+        self._path, self._on_result, self._at, self._part = path, on_result, 0, b""
 
     def __call__(self) -> None:
-        if self._on_line is None or not self._path.exists():
+        if self._on_result is None or not self._path.exists():
             return
         with self._path.open("rb") as file:
             file.seek(self._at)
             new = file.read()
         self._at += len(new)
-        for _ in range(new.count(b"\n")):
-            self._on_line()
+        *lines, self._part = (self._part + new).split(b"\n")
+        for line in lines:
+            self._on_result(_result(line.decode("utf-8", "replace")))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -141,7 +158,7 @@ def _outcome(folder: Path, request: Request, code: int, stopped: str, errors: Pa
         found = made_from_json(json.loads(result.read_text("utf-8")))
         found.firsts = load_firsts(folder)
         return found
-    made = Made(name=request.condition.name)
+    made = _begun(folder) or Made(name=request.condition.name)
     if results := [_result(line) for line in _lines(folder / "trials.jsonl")]:
         made.groups = [results]
     if stopped == "user":
@@ -152,6 +169,12 @@ def _outcome(folder: Path, request: Request, code: int, stopped: str, errors: Pa
         made.status = "refused" if code == 2 and not made.results else "crashed"
         made.note = _why(code, errors)
     return made
+
+
+def _begun(folder: Path) -> Made | None:
+    """Read what the process knew before its first trial; None when it did not get there."""
+    file = folder / BEGUN
+    return made_from_json(json.loads(file.read_text("utf-8"))) if file.is_file() else None
 
 
 def _why(code: int, errors: Path) -> str:

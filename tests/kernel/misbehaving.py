@@ -36,6 +36,13 @@ def hangs(x: torch.Tensor) -> torch.Tensor:
     return x * 0.5
 
 
+def hangs_after_three_calls(x: torch.Tensor) -> torch.Tensor:
+    """Give three results before it waits for what never comes."""
+    calls = getattr(hangs_after_three_calls, "calls", 0) + 1
+    hangs_after_three_calls.calls = calls  # type: ignore[attr-defined]
+    return hangs(x) if calls > 3 else x * 0.5
+
+
 def raises(x: torch.Tensor) -> torch.Tensor:
     """Meet what it cannot do."""
     if _is_on():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -134,8 +136,8 @@ def test_settings_are_set_while_the_trials_are_made(captured: Captured) -> None:
     seen = []
     capture = captured(aten.neg.default, torch.ones(3))
     replay(capture, trials=1, conditions=ALL_FLAGS, progress=lambda *_: seen.append(current_settings()))
-    assert (seen[0].threads, seen[0].deterministic, seen[0].fill_uninitialized_memory) == (3, True, False)
-    assert (seen[0].mkldnn, seen[0].cudnn_benchmark) == (False, True)
+    assert (seen[-1].threads, seen[-1].deterministic, seen[-1].fill_uninitialized_memory) == (3, True, False)
+    assert (seen[-1].mkldnn, seen[-1].cudnn_benchmark) == (False, True)
 
 
 def test_settings_and_generators_are_put_back_after_an_error(captured: Captured) -> None:
@@ -206,3 +208,11 @@ def test_precisions_that_torch_refuses_to_sum_up_are_captured_replayed_and_put_b
     report = replay(capture, trials=2, conditions=["baseline", "tf32 on", "tf32 off"])
     assert (report.outcome, [row.status for row in report.conditions]) == (ReplayClass.NOT_SEEN, ["done"] * 3)
     assert precisions() == before
+
+
+def test_names_of_conditions_are_known_without_torch() -> None:
+    code = "import sys; from detlab.kernel.conditions import offered"
+    code += "; print(*offered('cpu'), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("baseline fresh process 1 thread")
+    assert done.stdout.endswith("False\n")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from detlab.captures import Capture
-from detlab.kernel import ReplayClass, ReplayReport, replay
+from detlab.kernel import Progress, ReplayClass, ReplayReport, replay
 from detlab.kernel.ops import gives_fresh_memory
 
 aten = torch.ops.aten
@@ -24,9 +24,9 @@ def matches_schema(report: ReplayReport) -> bool:
     return True
 
 
-def stopping_after(number: int) -> Callable[[int, int], None]:
-    def stop(made: int, trials: int) -> None:
-        if made == number:
+def stopping_after(number: int) -> Callable[[Progress], None]:
+    def stop(progress: Progress) -> None:
+        if progress.made == number:
             raise KeyboardInterrupt
 
     return stop

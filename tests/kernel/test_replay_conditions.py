@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from detlab.captures import Capture
-from detlab.kernel import Condition, ReplayClass, ReplayReport, replay
+from detlab.kernel import Condition, Progress, ReplayClass, ReplayReport, replay
 from detlab.kernel import capture as capture_call
 from tests.kernel import misbehaving
 
@@ -151,9 +151,9 @@ def test_choice_made_once_a_process_is_a_selection(tmp_path: Path) -> None:
 
 
 def test_stop_keeps_the_conditions_so_far(captured: Captured) -> None:
-    def stop(made: int, asked: int) -> None:
-        assert asked == 15
-        if made == 7:
+    def stop(progress: Progress) -> None:
+        assert progress.asked == 15
+        if progress.made == 7:
             raise KeyboardInterrupt
 
     report = replay(

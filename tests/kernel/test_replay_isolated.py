@@ -16,7 +16,7 @@ import torch
 
 from detlab.captures import Capture
 from detlab.errors import InputError
-from detlab.kernel import Condition, ReplayClass, replay
+from detlab.kernel import Condition, Progress, ReplayClass, replay
 from detlab.kernel import capture as capture_call
 from detlab.kernel.isolated import run_isolated
 from detlab.kernel.worker.__main__ import main, run_request
@@ -107,8 +107,8 @@ def test_function_without_a_module_cannot_go_to_another_process(tmp_path: Path) 
 
 
 def test_stop_ends_the_process_and_keeps_its_trials(negation: Capture) -> None:
-    def stop(made: int, _: int) -> None:
-        if made == 3:
+    def stop(progress: Progress) -> None:
+        if progress.made == 3:
             raise KeyboardInterrupt
 
     report = replay(negation, trials=1_000_000, isolate=True, progress=stop)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from threading import Event, RLock
+from typing import Any, Final
 
 from detlab.captures import Capture
 from detlab.errors import CaptureError, InputError
@@ -17,6 +19,7 @@ from detlab.kernel.report import ReplayReport, Source
 from detlab.kernel.report.build import build_report
 from detlab.kernel.trials.elsewhere import run_elsewhere
 from detlab.kernel.trials.in_process import make_trials
+from detlab.kernel.trials.progress import Progress, ProgressCount
 from detlab.kernel.worker.protocol import Made, Request
 
 
@@ -34,15 +37,16 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
     call: Callable[..., Any] | None = None,
     against: Any = (),
     allow: Collection[str] = (),
-    progress: Callable[[int, int], object] | None = None,
-    on_condition: Callable[[str], object] | None = None,
+    progress: Callable[[Progress], object] | None = None,
+    cancel: Event | None = None,
 ) -> ReplayReport:
     """Make a captured call many times under each condition and count the different results.
 
     Every trial starts from the captured bytes of every argument and the captured state of every generator.
     All outputs and all mutated arguments are hashed. Under the conditions of training, the result that was
     recorded there counts as one more; under others it proves nothing either way. Stopping it
-    (KeyboardInterrupt) keeps the trials so far.
+    (KeyboardInterrupt, or `cancel` from another thread) keeps the trials so far. One replay runs at a time
+    in a process, because what it sets is the same for all threads.
 
     Parameters
     ----------
@@ -77,16 +81,18 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
     allow
         Namespaces of ops, beside torch's own, that may run.
     progress
-        Called after every trial with the number of trials made and asked for, over all conditions.
-    on_condition
-        Called before the trials of a condition with its name.
+        Called before the first trial of every condition and after every trial with a
+        `detlab.kernel.Progress`: the condition, trials made and asked for, different results so far.
+    cancel
+        Once it is set, no other trial begins, and a process that makes trials is ended at once; only a trial
+        that runs in this process is waited for.
 
     Raises
     ------
     CaptureError
         The call must not, or cannot, be made here; or its inputs do not hash to the captured digests.
     InputError
-        Fewer than one trial or thread, or a condition that is none.
+        Fewer than one trial or thread, a condition that is none, or another replay runs in this process.
     """
     if trials < 1:
         raise InputError(f"{trials} trials show nothing.", "say trials=1 or more")
@@ -103,12 +109,13 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
         time_limit_s=time_limit_s,
         executor=executor,
         is_alone=len(asked) == 1,
-        progress=_Progress(progress, sum(condition.trials or 1 for condition in asked)),
-        on_condition=on_condition,
+        progress=ProgressCount(progress, sum(condition.trials or 1 for condition in asked)),
+        cancel=cancel,
     )
-    report = build_report(capture, asked, runner.all(asked))
+    with _alone():
+        report = build_report(capture, asked, runner.all(asked))
     report = replace(report, source=Source(capture, threads, deterministic))
-    if against:
+    if against and not _is_set(cancel):
         from detlab.kernel.alternatives import compare_alternatives
 
         limits: Any = {"threads": threads, "deterministic": deterministic, "device": device}
@@ -117,19 +124,25 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
     return report
 
 
-@dataclass(slots=True)
-class _Progress:
-    """Counts the trials of all conditions for the user's callback."""
+_RUNNING: Final = RLock()
+"""Held by the thread that replays; it may replay again inside, as a comparison of alternatives does."""
 
-    callback: Callable[[int, int], object] | None
-    asked: int
-    made: int = 0
 
-    def one(self, _: object = None) -> None:
-        """Count one trial more."""
-        self.made += 1
-        if self.callback is not None:
-            self.callback(self.made, self.asked)
+@contextmanager
+def _alone() -> Iterator[None]:
+    if not _RUNNING.acquire(blocking=False):
+        raise InputError(
+            "another replay is running in this process, and what it sets is the same for all threads.",
+            "wait until it has ended, or stop it",
+        )
+    try:
+        yield
+    finally:
+        _RUNNING.release()
+
+
+def _is_set(cancel: Event | None) -> bool:
+    return cancel is not None and cancel.is_set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +157,8 @@ class _Runner:
     time_limit_s: float | None
     executor: Executor | None
     is_alone: bool
-    progress: _Progress
-    on_condition: Callable[[str], object] | None
+    progress: ProgressCount
+    cancel: Event | None
 
     def all(self, conditions: Sequence[Condition]) -> list[Made]:
         """Make the trials of every condition until the user stops it; one that cannot be had is a row."""
@@ -153,8 +166,9 @@ class _Runner:
         errors: list[Exception] = []
         for condition in conditions:
             try:
-                if self.on_condition is not None:
-                    self.on_condition(condition.name)
+                if _is_set(self.cancel):
+                    raise KeyboardInterrupt  # it is the same wish
+                self.progress.begin(condition.name)
                 found.append(self._one(condition))
             except CaptureError as error:
                 errors.append(error)
@@ -175,9 +189,14 @@ class _Runner:
     def _one(self, condition: Condition) -> Made:
         trials = condition.trials or 1
         if self.executor is None and not (self.isolate or condition.needs_process):
-            keeps_first = not self.is_alone
             return make_trials(
-                self.capture, self.func, condition, trials, self.progress.one, keeps_first=keeps_first
+                self.capture,
+                self.func,
+                condition,
+                trials,
+                self.progress.one,
+                keeps_first=not self.is_alone,
+                cancel=self.cancel,
             )
         if not self.capture.is_op and self.function is None:
             note = "the function given as call= has no module from which another process could import it"
@@ -189,8 +208,11 @@ class _Runner:
                 time_limit_s=self.time_limit_s,
                 function=self.function,
                 on_result=self.progress.one if self.progress.callback else None,
+                cancel=self.cancel,
             )
-        return run_elsewhere(self.executor, request, self.isolate, self.time_limit_s, self.function)
+        return run_elsewhere(
+            self.executor, request, self.isolate, self.time_limit_s, self.function, self.cancel
+        )
 
 
 def _is_stopped(made: Made) -> bool:

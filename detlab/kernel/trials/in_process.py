@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event
 from typing import Any, Final
 
 import torch
@@ -26,7 +27,7 @@ _MAX_NAN_COUNTS: Final = 16
 """In how many different results NaNs are counted; enough to tell what fills memory from what races."""
 
 
-def make_trials(
+def make_trials(  # noqa: PLR0913 - what is made, and whom it is told
     capture: Capture,
     func: Callable[..., Any],
     condition: Condition,
@@ -34,11 +35,13 @@ def make_trials(
     on_result: Callable[[Result], object] | None = None,
     *,
     keeps_first: bool = False,
+    cancel: Event | None = None,
+    on_begin: Callable[[Made], object] | None = None,
 ) -> Made:
     """Make the trials of one condition in this process.
 
-    Everything that is set is put back, also after an error. Stopping it (KeyboardInterrupt) keeps the trials
-    so far, and says so in ``problems``; so does an error after the first trial.
+    Everything that is set is put back, also after an error. Stopping it (KeyboardInterrupt, or `cancel` once
+    it is set) keeps the trials so far, and says so in ``problems``; so does an error after the first trial.
 
     Parameters
     ----------
@@ -46,6 +49,8 @@ def make_trials(
         Called after every trial with its result.
     keeps_first
         Whether the first result is given back as well, to be measured against that of another condition.
+    on_begin
+        Called before the first trial with what is known of the condition by then.
 
     Raises
     ------
@@ -59,9 +64,11 @@ def make_trials(
         call = call_with_offset(condition.offset_bytes)(capture, func, settings.device)
         made = Trials(call, MemoryOf(condition, capture, call, settings.device), before_trial)
         made.keeps_first = keeps_first
-        made.make(trials, on_result)
-        found = _summed_up(capture, condition, settings, call, made)
-        found.changes += change_of_function(capture, func)
+        found = _begun(capture, func, condition, settings)
+        if on_begin is not None:
+            on_begin(found)
+        made.make(trials, on_result, cancel)
+        _sum_up(found, capture, call, made)
         return found
 
 
@@ -80,10 +87,17 @@ class Trials:
         self._call, self._memory, self._before = call, memory, before
         self._watches: list[OutputWatch] = []
 
-    def make(self, trials: int, on_result: Callable[[Result], object] | None = None) -> None:
+    def make(
+        self,
+        trials: int,
+        on_result: Callable[[Result], object] | None = None,
+        cancel: Event | None = None,
+    ) -> None:
         """Make so many trials, or fewer when the user or an error stops it."""
         try:
             while len(self.results) < trials:
+                if cancel is not None and cancel.is_set():
+                    raise KeyboardInterrupt  # it is the same wish
                 self.make_one()
                 if on_result is not None:
                     on_result(self.results[-1])
@@ -127,20 +141,20 @@ class Trials:
         return outputs
 
 
-def _summed_up(
-    capture: Capture, condition: Condition, settings: Settings, call: RestoredCall, trials: Trials
-) -> Made:
-    made = Made(
+def _begun(capture: Capture, func: Callable[..., Any], condition: Condition, settings: Settings) -> Made:
+    """Give what is known before the first trial: in what the conditions differ from training, and where."""
+    return Made(
         name=condition.name or settings.name,
-        groups=[trials.results] if trials.results else [],
-        outputs=trials.outputs(),
-        changes=changes_since_training(capture, settings),
-        problems=trials.problems,
-        least_nan=min(trials.nans.values(), default=0),
-        most_nan=max(trials.nans.values(), default=0),
+        changes=changes_since_training(capture, settings) + change_of_function(capture, func),
         place=Place(**place_of(settings.device)),
-        firsts=trials.firsts,
     )
+
+
+def _sum_up(made: Made, capture: Capture, call: RestoredCall, trials: Trials) -> None:
+    made.groups = [trials.results] if trials.results else []
+    made.outputs, made.problems, made.firsts = trials.outputs(), trials.problems, trials.firsts
+    made.least_nan = min(trials.nans.values(), default=0)
+    made.most_nan = max(trials.nans.values(), default=0)
     if trials.error:
         made.status, made.note = "crashed", trials.error
     if changed := call.adopt_silent_writes():
@@ -151,7 +165,6 @@ def _summed_up(
     if len(set(trials.results)) == 1:
         call.reset()  # look at the inputs, not at what the last trial left
         made.hides = what_hides_a_race(capture, call, len(trials.results))
-    return made
 
 
 @contextmanager

@@ -1,15 +1,17 @@
 """``python -m detlab.kernel.worker REQUEST.json FOLDER``: make the trials of one condition, JSON in and out.
 
 It writes ``trials.jsonl`` into the folder, one line of digests a trial, so that a crash or a hang loses none
-of them, and at the end ``result.json``. It exits with 2, and the reason as the last line of stderr, when the
-request is refused. No file names what is imported: a Python callable is named on the command line, by whoever
-starts the worker.
+of them, before the first what is known by then, and at the end ``result.json``. It makes no more trials when
+whoever started it is gone. It exits with 2, and the reason as the last line of stderr, when the request is
+refused. No file names what is imported: a Python callable is named on the command line, by whoever starts the
+worker.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -22,7 +24,7 @@ from detlab.kernel.isolated import run_isolated
 from detlab.kernel.ops import find_op
 from detlab.kernel.trials.in_process import make_trials
 from detlab.kernel.worker.firsts import save_firsts
-from detlab.kernel.worker.protocol import Made, Request, Result, request_from_json
+from detlab.kernel.worker.protocol import BEGUN, Made, Request, Result, request_from_json
 
 
 def run_request(
@@ -84,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with (args.folder / "trials.jsonl").open("x", encoding="utf-8") as file:
             request = request_from_json(json.loads(args.request.read_text("utf-8")))
-            made = _make(request, args.call, lambda result: _write(file, result))
+            made = _make(request, args.call, _teller(file), lambda made: _write_begun(args.folder, made))
         save_firsts(args.folder, made.firsts)
         (args.folder / "result.json").write_text(json.dumps(made.to_json()), "utf-8")
     except (DetlabError, OSError, ValueError, RecursionError) as error:
@@ -94,17 +96,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make(
-    request: Request, function: str | None, on_result: Callable[[Result], object] | None = None
+    request: Request,
+    function: str | None,
+    on_result: Callable[[Result], object] | None = None,
+    on_begin: Callable[[Made], object] | None = None,
 ) -> Made:
     capture = load_capture(request.capture)
     func = import_callable(function) if function else find_op(capture, request.allow)
-    keeps_first = on_result is not None
-    return make_trials(capture, func, request.condition, request.trials, on_result, keeps_first=keeps_first)
+    return make_trials(
+        capture,
+        func,
+        request.condition,
+        request.trials,
+        on_result,
+        keeps_first=on_result is not None,
+        on_begin=on_begin,
+    )
 
 
-def _write(file: TextIO, result: Result) -> None:
-    file.write(json.dumps([f"{digest:016x}" for digest in result]) + "\n")
-    file.flush()
+def _teller(file: TextIO) -> Callable[[Result], None]:
+    """Give a function that writes a result, and ends the process when nobody is left to read it."""
+    parent = os.getppid()
+
+    def write(result: Result) -> None:
+        file.write(json.dumps([f"{digest:016x}" for digest in result]) + "\n")
+        file.flush()
+        if os.getppid() != parent:
+            raise KeyboardInterrupt
+
+    return write
+
+
+def _write_begun(folder: Path, made: Made) -> None:
+    """Write what is known before the first trial, whole or not at all."""
+    partial = folder / f"{BEGUN}.partial"
+    partial.write_text(json.dumps(made.to_json()), "utf-8")
+    partial.rename(folder / BEGUN)
 
 
 if __name__ == "__main__":

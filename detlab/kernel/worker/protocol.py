@@ -18,6 +18,9 @@ from detlab.kernel.differences import OutputResult
 from detlab.kernel.statistics import Status
 
 REQUEST: Final = "detlab.replay-request/1"
+BEGUN: Final = "begun.json"
+"""The file that a worker writes before its first trial, for the case that it does not come to its end."""
+
 Result = tuple[int, ...]
 """The digest of every output of one trial."""
 
