@@ -49,8 +49,7 @@ def _positions(planes: Planes, program: Program, key: PlaneKey, cell: tuple[int,
     """Give the positions of a program that fall into one cell, ascending."""
     (rows, columns, steps), (row, column) = key, cell
     if columns == "step":
-        here = program.slices[program.slices["step"] == steps[column]]
-        ranges = [np.arange(part["position"], part["position"] + part["num_rows"]) for part in here]
+        ranges = [np.arange(*run) for run in program.runs([steps[column]])]
         positions = np.concatenate([np.empty(0, np.intp), *ranges])
     else:
         at = (program.position_at(step, column) for step in steps)

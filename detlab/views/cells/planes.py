@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from detlab.comparison import Comparison
 from detlab.comparison.ranks import RankComparison
-from detlab.schema import Mask, Verdict
 from detlab.views.cells.callees import Callees
+from detlab.views.cells.counts import count_calls
 from detlab.views.cells.programs import Program, find_programs
 from detlab.views.pooling import MATCH, Codes, codes_of
 
@@ -34,7 +34,7 @@ class Planes:
         self.programs, self.program_of = find_programs(cmp.ranks)
         self.callees = Callees()
         self._kept: dict[PlaneKey, Codes] = {}
-        self._counts: dict[int, NDArray[np.int64]] = {}
+        self._counts: dict[tuple[int, ...], NDArray[np.int64]] = {}
 
     @cached_property
     def ops(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class Planes:
         width = self.num_columns("step" if by_step else "call", steps)
         cells = np.zeros((len(self.cmp.ranks) + 1, width), np.uint8)
         for program in self.programs:
-            slices = program.slices[np.isin(program.slices["step"], steps)]
+            slices = program.slices_in(steps)
             plain = [number for number in program.members.tolist() if not self.cmp.ranks[number].any_aside]
             if by_step:
                 cells[np.ix_(plain, np.searchsorted(steps, slices["step"]))] = MATCH
@@ -98,7 +98,7 @@ class Planes:
     def _of_ops(self, by_step: bool, steps: tuple[int, ...]) -> Codes:
         cells = np.zeros((len(self.ops), self.num_columns("step" if by_step else "call", steps)), np.uint8)
         for program in self.programs:
-            slices = program.slices[np.isin(program.slices["step"], steps)]
+            slices = program.slices_in(steps)
             worst = self._worst_of(program, slices)
             rows = self.op_rows(program)
             for part in slices:
@@ -132,28 +132,11 @@ class Planes:
         for at in np.flatnonzero((edges[0] < edges[1]) | rank.any_aside).tolist():
             yield slices[at], codes_between(rank, int(first[at]), int(stop[at]))
 
-    def counts(self, steps: Sequence[int]) -> NDArray[np.int64]:
-        """Count the calls of some steps by rank: ranks x (codes and what was set aside)."""
-        total = np.zeros((len(self.cmp.ranks), len(Verdict) + 2), np.int64)
-        for step in steps:
-            if step not in self._counts:
-                self._counts[step] = self._count(step)
-            total += self._counts[step]
-        return total
-
-    def _count(self, step: int) -> NDArray[np.int64]:
-        counts = np.zeros((len(self.cmp.ranks), len(Verdict) + 2), np.int64)
-        for program in self.programs:
-            slices = program.slices[program.slices["step"] == step]
-            counts[program.members, MATCH] = slices["num_rows"].sum()
-            for number in program.members.tolist():
-                for part, codes in self._odd_slices(number, slices):
-                    counts[number, MATCH] -= len(codes)
-                    counts[number, :-1] += np.bincount(codes, minlength=len(Verdict) + 1)
-                    aside = _num_aside(self.cmp.ranks[number], part)
-                    counts[number, MATCH] -= aside
-                    counts[number, -1] += aside
-        return counts
+    def counts(self, steps: tuple[int, ...]) -> NDArray[np.int64]:
+        """Count the calls of some steps by rank, see `count_calls`."""
+        if steps not in self._counts:
+            self._counts[steps] = count_calls(self.cmp.ranks, self.programs, steps)
+        return self._counts[steps]
 
 
 def codes_between(rank: RankComparison, first: int, stop: int) -> Codes:
@@ -166,14 +149,6 @@ def codes_between(rank: RankComparison, first: int, stop: int) -> Codes:
 def codes_at(rank: RankComparison, positions: NDArray[np.intp]) -> Codes:
     """Give the codes at some positions."""
     return codes_of(rank.verdicts[positions], rank.masks[positions])
-
-
-def _num_aside(rank: RankComparison, part: np.void) -> int:
-    if not rank.any_aside:
-        return 0
-    first, stop = int(part["position"]), int(part["position"] + part["num_rows"])
-    differs = rank.differing[slice(*np.searchsorted(rank.differing, [first, stop]))]
-    return int(np.count_nonzero(rank.masks[differs] & Mask.SET_ASIDE))
 
 
 def _range(numbers: list[int]) -> list[int] | slice:

@@ -57,9 +57,22 @@ class Program:
             slices["num_rows"] = np.add.reduceat(self.parts["num_rows"], first)
         return slices
 
+    def slices_in(self, steps: Sequence[int]) -> NDArray[np.void]:
+        """Give the slices of some steps."""
+        chosen: NDArray[np.void] = self.slices[np.isin(self.slices["step"], steps)]
+        return chosen
+
+    def runs(self, steps: Sequence[int]) -> list[tuple[int, int]]:
+        """Give first and one past the last position of the calls of some steps, neighbours joined."""
+        slices = self.slices_in(steps)
+        first, stop = slices["position"], slices["position"] + slices["num_rows"]
+        apart = first[1:] != stop[:-1]
+        starts = first[np.append(True, apart)[: len(first)]]
+        return list(zip(starts.tolist(), stop[np.append(apart, True)[: len(stop)]].tolist(), strict=True))
+
     def width(self, steps: Sequence[int]) -> int:
         """Count the calls of the longest of some steps."""
-        slices = self.slices[np.isin(self.slices["step"], steps)]
+        slices = self.slices_in(steps)
         return int((slices["column"] + slices["num_rows"]).max(initial=0))
 
     def place_of(self, position: int) -> tuple[int, int]:

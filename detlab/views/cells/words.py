@@ -65,7 +65,7 @@ def columns_with(
     """Say for each column whether a program makes a wanted call there in any of some steps."""
     matched = wanted[planes.callees_of(program)]
     columns = np.zeros(width, bool)
-    for part in program.slices[np.isin(program.slices["step"], steps)]:
+    for part in program.slices_in(steps):
         first, start, size = (int(part[name]) for name in ("position", "column", "num_rows"))
         columns[start : start + size] |= matched[first : first + size]
     return columns
