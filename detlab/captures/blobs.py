@@ -6,14 +6,15 @@ import ctypes
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
 from detlab.captures.values import StorageSpec
 from detlab.errors import CaptureError
+from detlab.store.layout import write_bytes
 
 COPY_HINT: Final = "copy the capture's folder again, whole, or take the capture again"
 
@@ -27,11 +28,16 @@ def write_blob(folder: Path, address: int, size: int) -> str:
     """Write bytes of this process, whole or not at all; give their sha256."""
     raw = (ctypes.c_char * size).from_address(address) if size else b""
     blob = hashlib.sha256(raw).hexdigest()
-    path = blob_path(folder, blob)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(raw)
-    partial.replace(path)
+    write_bytes(blob_path(folder, blob), raw)
     return blob
+
+
+def remove_blobs(folder: Path, storages: Iterable[StorageSpec]) -> None:
+    """Take the blobs of a capture that came to nothing away again, and the folder if it held nothing else."""
+    for storage in storages:
+        blob_path(folder, storage.blob).unlink(missing_ok=True)
+    with suppress(OSError):  # something else stands in it
+        folder.rmdir()
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detlab.captures.blobs import blob_path
+from detlab.captures.blobs import remove_blobs
 from detlab.captures.call import CAPTURE_JSON, Capture, main_device
 from detlab.captures.saver import Saver
 from detlab.captures.state import call_state
@@ -53,11 +53,7 @@ class PendingCapture:
 
     def discard(self) -> None:
         """Take the blobs away again: the call did not end."""
-        folder = self.capture.path
-        for storage in self.capture.storages:
-            blob_path(folder, storage.blob).unlink(missing_ok=True)
-        with suppress(OSError):  # something else stands in it
-            folder.rmdir()
+        remove_blobs(self.capture.path, self.capture.storages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +158,7 @@ def save_call(
         device = main_device(saver.devices, arguments)
         generators = saver.default_generators(device) if call.is_seeded else ()
         _check_size(saver, call.op, max_bytes, compact=compact)
+        digests, state = tensor_digests([value for _, value in call.given]), call_state(device)
         folder.mkdir(parents=True, exist_ok=True)
         capture = Capture(
             op=call.op,
@@ -174,9 +171,9 @@ def save_call(
             site=site,
             rank=rank,
             in_digest=in_digest,
-            input_digests=tensor_digests([value for _, value in call.given]),
+            input_digests=digests,
             output_digests=(),
-            state=call_state(device),
+            state=state,
             path=folder,
         )
     return PendingCapture(capture)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from detlab.captures.blobs import write_blob
+from detlab.captures.blobs import remove_blobs, write_blob
 from detlab.captures.values import GeneratorSpec, StorageSpec, TensorSpec, TorchName, Value
 from detlab.errors import CaptureError
 
@@ -106,8 +106,15 @@ class Saver:
         return sum(stop - start for start, stop in ends)
 
     def write(self, folder: Path) -> tuple[StorageSpec, ...]:
-        """Write a blob for each storage."""
-        return tuple(self._write(folder, met) for met in self._met)
+        """Write a blob for each storage; when that fails or is interrupted none is left behind."""
+        written: list[StorageSpec] = []
+        try:
+            for met in self._met:
+                written.append(self._write(folder, met))
+        except BaseException:
+            remove_blobs(folder, written)
+            raise
+        return tuple(written)
 
     def placed(self, value: Value) -> Value:
         """Give a value whose tensors count from the first byte that is held of their storages."""

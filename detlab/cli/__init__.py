@@ -13,6 +13,9 @@ from typing import Final
 COMMANDS: Final = ("compare", "metrics", "triage", "replay", "report", "record-info", "demo")
 """The commands, each a module here with ``add_parser(subparsers)`` that sets ``run(args) -> exit code``."""
 
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Make the parser of all commands."""
@@ -37,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         return int(args.run(args))
+    except KeyboardInterrupt:  # files are whole or not there, and nobody who stops it needs a traceback
+        print(f"detlab {args.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         return 0
     except (DetlabError, OSError) as error:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 MANIFEST: Final = "manifest.json"
 CAPTURES: Final = "captures"
@@ -79,11 +84,18 @@ def write_json(path: Path, content: object) -> None:
     write_bytes(path, text.encode("utf-8", "surrogateescape"))
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: ReadableBuffer) -> None:
     """Write a file that is either there whole or not at all, and replaces what was there."""
+    with written_whole(path) as partial:
+        partial.write_bytes(content)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Give the place to write a file at, which replaces ``path`` at the end of a block that ends well."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(content)
+        yield partial
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

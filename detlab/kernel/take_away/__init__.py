@@ -27,6 +27,7 @@ from detlab.kernel.restore import RestoredCall
 from detlab.kernel.take_away import script
 from detlab.kernel.take_away.conditions import repeated_conditions
 from detlab.kernel.take_away.summary import Scrubber, summary_text, verdict_line
+from detlab.store.layout import write_bytes, written_whole
 
 SCRIPT: Final = "reproduce.py"
 SUMMARY: Final = "issue.md"
@@ -248,11 +249,13 @@ def _copy_blobs(capture: Capture, folder: Path) -> dict[str, int]:
     files = {}
     for storage in capture.storages:
         source = blob_path(capture.path, storage.blob)
-        shutil.copyfile(source, folder / source.name)
+        with written_whole(folder / source.name) as partial:
+            shutil.copyfile(source, partial)
         files[source.name] = storage.num_bytes
     return files
 
 
 def _write(path: Path, text: str) -> int:
-    path.write_text(text, "utf-8")
-    return len(text.encode())
+    content = text.encode()
+    write_bytes(path, content)
+    return len(content)
