@@ -55,24 +55,32 @@ def find_markers(
         places = np.argwhere(tile == code)
         if code == ORIGIN or len(places) <= RARE:
             places = places[: MAX_MARKERS - len(found)]
-            rows, columns = _first_cells(cells, index, window, factors, (places, code))
+            rows, columns = first_cells(cells, index, window, factors, (places, code))
             found += [[*cell, code] for cell in zip(rows.tolist(), columns.tolist(), strict=True)]
     return found
 
 
-def _first_cells(
+def first_cells(
     cells: Codes,
     index: NDArray[np.intp],
     window: Sequence[int],
     factors: tuple[int, int],
-    wanted: tuple[NDArray[np.intp], int],
+    wanted: tuple[NDArray[np.intp], NDArray[np.uint8] | int],
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give the first cell with a code in each of some blocks."""
-    (places, code), (r0, r1, c0, c1) = wanted, window
+    """Give displayed row and column of the first cell with a code in each of some blocks.
+
+    Parameters
+    ----------
+    cells, index, window, factors
+        All cells, the row of each displayed one, the window, and how many cells a block has.
+    wanted
+        Rows and columns of the tile, and the code of each block.
+    """
+    (places, codes), (r0, r1, c0, c1) = wanted, window
     # what overhangs repeats the last row or column, which is never the first of equal ones
     rows = np.minimum(r0 + places[:, :1] * factors[0] + np.arange(factors[0]), r1 - 1)
     columns = np.minimum(c0 + places[:, 1:] * factors[1] + np.arange(factors[1]), c1 - 1)
-    blocks = cells[index[rows][:, :, None], columns[:, None, :]] == code
-    first = blocks.reshape(len(places), factors[0] * factors[1]).argmax(axis=1)
+    blocks = cells[index[rows][:, :, None], columns[:, None, :]].reshape(len(places), factors[0] * factors[1])
+    first = (blocks == np.reshape(codes, (-1, 1))).argmax(axis=1)
     at = np.arange(len(places))
     return rows[at, first // factors[1]], columns[at, first % factors[1]]

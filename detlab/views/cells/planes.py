@@ -132,11 +132,23 @@ class Planes:
         for at in np.flatnonzero((edges[0] < edges[1]) | rank.any_aside).tolist():
             yield slices[at], codes_between(rank, int(first[at]), int(stop[at]))
 
-    def counts(self, steps: tuple[int, ...]) -> NDArray[np.int64]:
+    def counts(self, steps: Sequence[int]) -> NDArray[np.int64]:
         """Count the calls of some steps by rank, see `count_calls`."""
-        if steps not in self._counts:
-            self._counts[steps] = count_calls(self.cmp.ranks, self.programs, steps)
-        return self._counts[steps]
+        key = tuple(steps)
+        if key not in self._counts:
+            self._counts[key] = count_calls(self.cmp.ranks, self.programs, key)
+        return self._counts[key]
+
+    def first_differing_step(self) -> int | None:
+        """Give the least step in which a call differs that was not set aside; None without one."""
+        steps: set[int] = set()
+        for program in self.programs:
+            slices = program.slices
+            edges = [slices["position"], slices["position"] + slices["num_rows"]]
+            for number in program.members.tolist():
+                first, stop = np.searchsorted(self.cmp.ranks[number].divergent(), edges)
+                steps.update(slices["step"][first < stop].tolist())
+        return min(steps, default=None)
 
 
 def codes_between(rank: RankComparison, first: int, stop: int) -> Codes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -92,9 +92,10 @@ class MapSource:
 
     @cached_property
     def _first_step(self) -> int | None:
-        steps = [step for finding in self.cmp.roots for step in finding.steps]
-        steps = steps or [step for step in self.cmp.first["step"].to_list() if step in self.cmp.steps]
-        return min([step for step in steps if step in self.cmp.steps] or self.cmp.steps, default=None)
+        found = [step for finding in self.cmp.roots for step in finding.steps if step in self.cmp.steps]
+        first = min(found, default=None)
+        first = self.planes.first_differing_step() if first is None else first
+        return min(self.cmp.steps, default=None) if first is None else first
 
     def first_step(self) -> int | None:
         """Give the step of the first finding; without one the first that differs, else the first compared."""
@@ -123,11 +124,12 @@ class MapSource:
         check_names(state)
         whole = {**DEFAULTS, **state}
         check_axes(whole["rows"], whole["columns"])
-        step = whole.get("step", self.first_step() if whole["columns"] == "call" else None)
+        step = whole["step"] if "step" in whole else self.first_step()
         if step is not None:
             step = check_step(step, self.cmp.steps)
         whole["step"] = None if whole["columns"] == "step" else step
-        whole["order"] = check_order(whole.get("order", self.best_order()), self.orders)
+        order = whole["order"] if "order" in whole else self.best_order()
+        whole["order"] = check_order(order, self.orders)
         whole["hidden"] = check_hidden(whole["hidden"])
         whole["window"] = check_window(whole["window"], self.size(whole))
         return {name: whole[name] for name in ("rows", "columns", "step", "order", "hidden", "window")}
@@ -221,6 +223,21 @@ class MapSource:
             "counts": {verdict.name.lower(): int(total[1 + verdict]) for verdict in Verdict},
             "aside": int(total[-1]),
         }
+
+    def row_counts(self, state: State) -> NDArray[np.int64]:
+        """Count the calls shown by displayed rank and verdict, see `detlab.views.cells.counts`."""
+        numbers = np.array([row.number for row in self.rank_rows], np.intp)[self.arranged(state["order"])[0]]
+        counts = self.planes.counts(self.steps_of(state))
+        by_row: NDArray[np.int64] = np.where(numbers[:, None] < 0, 0, counts[numbers])
+        return by_row
+
+    def first_cells(
+        self, meta: Mapping[str, Any], tile: Codes, places: NDArray[np.intp]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Give displayed row and column of the first cell that gave some cells of a tile their code."""
+        shown, factors = self.shown(meta["state"]), (meta["row_factor"], meta["column_factor"])
+        wanted = places, tile[places[:, 0], places[:, 1]]
+        return markers.first_cells(shown.cells, shown.rows, meta["window"], factors, wanted)
 
     def widest(self, steps: Sequence[int]) -> Program | None:
         """Give the program with the most calls in one of some steps; the first of equal ones."""

@@ -47,8 +47,9 @@ def describe_call(rank: RankComparison, position: int, column: int) -> str:
 
 def verdict_words(rank: RankComparison, position: int, hidden: Sequence[str]) -> str:
     """Name the verdict of a call, and say where the map shows it as a match."""
-    name = Verdict(int(rank.verdicts[position])).name.lower()
-    if rank.masks[position] & Mask.SET_ASIDE:
+    verdict = Verdict(int(rank.verdicts[position]))
+    name = verdict.name.lower()
+    if verdict != Verdict.MATCH and rank.masks[position] & Mask.SET_ASIDE:
         return f"{name}, set aside"
     return f"{name}, hidden" if name in hidden else name
 
