@@ -1,10 +1,10 @@
-"""A map of verdicts: what its cells, rows, columns and phases are."""
+"""A map of verdicts as a still picture: its pooled cells, and what stands behind each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from detlab.comparison import Comparison
 from detlab.comparison.places import site_at
 from detlab.schema import Verdict
-from detlab.views.pooling import ORIGIN, UNTRACED, Codes
+from detlab.views.cells import MapSource
+from detlab.views.pooling import MATCH, ORIGIN, UNTRACED, Codes
 
 MAX_MARKERS: Final = 2000
 """A map marks at most this many cells that hold an origin; it counts all of them."""
@@ -33,57 +34,98 @@ class Grid:
 
     Attributes
     ----------
+    source
+        Answers what stands behind a cell.
+    meta
+        What `MapSource.window` says of the picture: its state and size, labels, bands and counts.
     codes
-        The pooled cells, at most 500 x 1500; see `detlab.views.pooling`.
-    row, column, rank, position
-        For each cell its worst and first call: unpooled row and column, number of the rank in the
-        comparison, position there. -1 in cells without a divergence.
-    differing
-        Number of calls by pooled row and code, without matches.
-    num_rows, num_columns
-        Size before pooling.
-    row_factor, column_factor
-        Number of rows and columns that are pooled into one.
-    row_labels
-        A name for each pooled row.
-    rows, columns
-        What they are: ``rank`` or ``op``, and ``call`` or ``step``.
+        The pooled cells; see `detlab.views.pooling`.
     steps
         The steps shown; the worst of them where columns are calls.
-    bands
-        Where the phases of the step begin and end, as the rank ``bands_of`` runs them.
-    counts, num_aside
-        Calls by verdict, and how many were set aside.
     """
 
+    source: MapSource
+    meta: dict[str, Any]
     codes: Codes
-    row: NDArray[np.int64]
-    column: NDArray[np.int64]
-    rank: NDArray[np.int64]
-    position: NDArray[np.int64]
-    differing: NDArray[np.int64]
-    num_rows: int
-    num_columns: int
-    row_factor: int
-    column_factor: int
-    row_labels: tuple[str, ...]
-    rows: str
-    columns: str
     steps: tuple[int, ...]
-    bands: tuple[Band, ...] = ()
-    bands_of: int = -1
-    counts: dict[Verdict, int] = field(default_factory=dict)
-    num_aside: int = 0
+
+    @property
+    def rows(self) -> str:
+        """What rows are: ``rank`` or ``op``."""
+        return str(self.meta["state"]["rows"])
+
+    @property
+    def columns(self) -> str:
+        """What columns are: ``call`` or ``step``."""
+        return str(self.meta["state"]["columns"])
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows before pooling."""
+        return int(self.meta["num_rows"])
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns before pooling."""
+        return int(self.meta["num_columns"])
+
+    @property
+    def row_factor(self) -> int:
+        """Number of rows that are pooled into one."""
+        return int(self.meta["row_factor"])
+
+    @property
+    def column_factor(self) -> int:
+        """Number of columns that are pooled into one."""
+        return int(self.meta["column_factor"])
+
+    @property
+    def row_labels(self) -> tuple[str, ...]:
+        """A name for each pooled row."""
+        return tuple(self.meta["row_labels"])
+
+    @property
+    def bands(self) -> tuple[Band, ...]:
+        """Where the phases of the step begin and end, as the rank `bands_of` runs them."""
+        return tuple(Band(*band) for band in self.meta["bands"])
+
+    @property
+    def bands_of(self) -> int:
+        """The rank whose phases are shown; -1 for none."""
+        return int(self.meta["bands_of"])
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """Calls by verdict."""
+        return {verdict: self.meta["counts"][verdict.name.lower()] for verdict in Verdict}
+
+    @property
+    def num_aside(self) -> int:
+        """Number of calls that were set aside."""
+        return int(self.meta["aside"])
 
     @property
     def has_untraced(self) -> bool:
         """Whether any rank has no call where others do; a row of an op is empty wherever others run."""
-        return self.rows == "rank" and bool((self.codes == UNTRACED).any())
+        return bool(self.meta["has_untraced"])
+
+    @property
+    def differing(self) -> NDArray[np.int64]:
+        """Number of calls of a map of ranks by pooled row and code, without matches."""
+        by_row = self.source.row_counts(self.meta["state"])[:, : 1 + len(Verdict)]
+        by_row[:, : MATCH + 1] = 0
+        starts = np.arange(0, self.num_rows, self.row_factor)
+        pooled: NDArray[np.int64] = np.add.reduceat(by_row, starts, axis=0)
+        return pooled
 
     def origins(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Give rows and columns of the cells that hold an origin, at most `MAX_MARKERS` of them."""
         rows, columns = np.nonzero(self.codes == ORIGIN)
         return rows[:MAX_MARKERS], columns[:MAX_MARKERS]
+
+    def columns_of(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Give the unpooled column of the first of the worst calls in each of some cells."""
+        return self.source.first_cells(self.meta, self.codes, np.stack([rows, columns], axis=1))[1]
 
     def untraced_runs(self) -> Iterator[tuple[int, int, int]]:
         """Give each run of cells without a call: pooled row, first unpooled column, and one past its last."""
@@ -96,6 +138,9 @@ class Grid:
 
     def site_of(self, cmp: Comparison, row: int, column: int) -> str:
         """Give the site of the worst and first call of one pooled cell; empty where nothing differs."""
-        if self.rank[row, column] < 0:
+        if self.codes[row, column] <= MATCH:
             return ""
-        return str(site_at(cmp.ranks[self.rank[row, column]], int(self.position[row, column])))
+        down, right = self.row_factor, self.column_factor
+        block = row * down, (row + 1) * down, column * right, (column + 1) * right
+        called = self.source.call_in(self.meta["state"], block)
+        return "" if called is None else str(site_at(cmp.ranks[called.number], called.position))

@@ -175,7 +175,7 @@ def _origins(cmp: Comparison, grid: Grid, labels: list[str]) -> go.Scatter:
     ]
     texts += ["origin"] * (len(rows) - len(texts))
     return go.Scatter(
-        x=grid.column[rows, columns] // (1 if grid.columns == "call" else grid.column_factor),
+        x=grid.columns_of(rows, columns) // (1 if grid.columns == "call" else grid.column_factor),
         y=[labels[row] for row in rows],
         mode="markers",
         marker={

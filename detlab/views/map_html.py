@@ -73,8 +73,10 @@ def _alternative(grid: Grid) -> str:
 
 def _markers(cmp: Comparison, grid: Grid, row_height: int) -> str:
     markers = []
-    for number, (row, column) in enumerate(zip(*grid.origins(), strict=True)):
-        x = _percent(int(grid.column[row, column]) + 0.5, grid)
+    rows, columns = grid.origins()
+    at = grid.columns_of(rows, columns)
+    for number, (row, column, place) in enumerate(zip(rows, columns, at, strict=True)):
+        x = _percent(int(place) + 0.5, grid)
         y = (int(row) + 0.5) * row_height
         title = (
             f"<title>origin: {html(grid.site_of(cmp, int(row), int(column)))}</title>"

@@ -72,8 +72,7 @@ def test_what_is_set_aside_is_a_match_on_the_map_and_counted_apart():
 
 def test_calls_masked_as_untraced_are_untraced_on_the_map():
     cmp = one_origin()
-    masks = np.array([Mask.UNTRACED, 0, 0, 0, 0, 0], np.uint8)
-    hidden = dataclasses.replace(cmp.ranks[0], masks=masks)
+    hidden = cmp.ranks[0].with_masks(np.array([0]), Mask.UNTRACED)
     grid = make_grid(dataclasses.replace(cmp, ranks=(hidden, *cmp.ranks[1:])), step=1)
     assert grid.codes[0].tolist() == [UNTRACED, MATCH, MATCH]
 
@@ -81,15 +80,15 @@ def test_calls_masked_as_untraced_are_untraced_on_the_map():
 @pytest.mark.parametrize("place", [0, 123_456, 999_999])
 def test_one_origin_in_a_million_calls_is_found_at_its_place(place):
     grid = make_grid(one_in_a_million(place))
-    (row,), (column,) = grid.origins()
+    rows, columns = grid.origins()
     assert (grid.codes == ORIGIN).sum() == 1 and grid.codes.shape[1] <= 1500
-    assert grid.row[row, column] == 0 and grid.column[row, column] == place
+    assert grid.columns_of(rows, columns).tolist() == [place]
     assert grid.counts[Verdict.ORIGIN] == 1
 
 
 def test_a_cell_with_two_origins_names_the_first():
     grid = make_grid(one_in_a_million(667 * 3 + 5, 667 * 3 + 9))
-    assert grid.column_factor == 667 and grid.column[0, 3] == 667 * 3 + 5
+    assert grid.column_factor == 667 and grid.columns_of([0], [3]).tolist() == [667 * 3 + 5]
     assert grid.differing[0, ORIGIN] == 2
 
 

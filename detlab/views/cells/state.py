@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil, floor, isfinite
+from numbers import Real
 from typing import Any, Final
 
 from detlab.errors import InputError
@@ -76,7 +77,7 @@ def check_window(window: object, size: tuple[int, int]) -> list[int] | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, Real) and type(value) is not bool and isfinite(value)
 
 
 def _inside(first: float, stop: float, limit: int) -> tuple[int, int]:
