@@ -1,0 +1,84 @@
+"""What is on the screen as Python: lines that load, compare, select and draw the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from detlab.comparison import Comparison
+from detlab.run import Run
+
+_MADE: Final = "# runs that were made in memory are not loaded again: give a and b yourself"
+
+
+def code_of(
+    cmp: Comparison,
+    state: Mapping[str, Any],
+    selected: tuple[int, str] | None = None,
+    metric: str = "",
+    journal: Path | None = None,
+) -> str:
+    """Write the lines that bring back what an explorer shows.
+
+    Parameters
+    ----------
+    state
+        A whole state of the map.
+    selected
+        Global rank and site of the selected call.
+    metric
+        Name of the metric that is drawn; empty for none.
+    journal
+        Where the notes are, if that is not where they are looked for.
+    """
+    lines = ["import detlab as dl", "", *_runs(cmp), *_compare(cmp)]
+    shown = [f"{name}={state[name]!r}" for name in ("rows", "columns", "step", "order")]
+    shown += [f"{name}={state[name]!r}" for name in ("hidden", "window") if state[name]]
+    shown += [f"selected={selected!r}"] if selected else []
+    shown += [f"metric={metric!r}"] if metric else []
+    shown += [f"journal={str(journal)!r}"] if journal else []
+    lines += [f"explorer = dl.explore(cmp, {', '.join(shown)})", "explorer", ""]
+    lines += ["# the same as figures and frames"]
+    axes = f"rows={state['rows']!r}, columns={state['columns']!r}, step={state['step']!r}"
+    lines += [f"figure = dl.views.heatmap(cmp, {axes})"]
+    lines += [f"curve = dl.views.curves(cmp, {metric!r})"] if metric else []
+    if selected:
+        place = f"rank={selected[0]}, site={selected[1]!r}"
+        lines += [f"call = cmp.call({place})", f"path = cmp.path({place})"]
+    return "\n".join(lines) + "\n"
+
+
+def _runs(cmp: Comparison) -> list[str]:
+    if not all(map(_can_load, (cmp.a, cmp.b))):
+        return [_MADE]
+    return [load_line(name, run) for name, run in (("a", cmp.a), ("b", cmp.b))]
+
+
+def _can_load(run: Run) -> bool:
+    return Path(run.source).exists()
+
+
+def load_line(name: str, run: Run) -> str:
+    """Write the line that loads a run as it was loaded."""
+    asked = [repr(run.source)]
+    if run.label not in (Path(run.source).name, Path(run.source).stem):
+        asked.append(f"label={run.label!r}")
+    asked += [
+        f"{what}={chosen.text!r}"
+        for what, chosen in (("ranks", run.subset.ranks), ("steps", run.subset.steps))
+        if not chosen.takes_all
+    ]
+    return f"{name} = dl.load_run({', '.join(asked)})"
+
+
+def _compare(cmp: Comparison) -> list[str]:
+    asked = ["a", "b"]
+    tables = {"scopes": dict(cmp.pairs.scopes), "ops": dict(cmp.pairs.ops)}
+    if any(tables.values()):
+        asked.append(f"pairs={tables!r}")
+    if cmp.counted:
+        asked.append(f"count={list(cmp.counted)!r}")
+    known = "  # with accepted=… for the differences that are known"
+    comment = known if any(finding.accepted for finding in cmp.roots) else ""
+    return [f"cmp = dl.compare({', '.join(asked)}){comment}"]

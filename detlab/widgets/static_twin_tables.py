@@ -1,0 +1,56 @@
+"""Tables with inline styles alone, for a host that strips style sheets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from detlab.views.tables import Markup
+from detlab.views.text import html
+
+_CELL: Final = "text-align:left;vertical-align:top;padding:2px 14px 2px 0"
+_NUMBER: Final = "text-align:right;vertical-align:top;padding:2px 14px 2px 0"
+
+
+def plain_table(
+    headings: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "", more: int = 0
+) -> str:
+    """Write a table whose first column names its rows.
+
+    Parameters
+    ----------
+    headings
+        One per column.
+    rows
+        Cells: text is escaped but for `Markup`, numbers are aligned to the right, None is a hyphen.
+    caption
+        What the table lists.
+    more
+        How many rows are left out.
+    """
+    kinds = [_style(cell) for cell in rows[0]] if rows else [_CELL] * len(headings)
+    head = "".join(
+        f'<th scope="col" style="{kind}">{html(text)}</th>'
+        for text, kind in zip(headings, kinds, strict=True)
+    )
+    body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
+    title = f'<caption style="text-align:left">{html(caption)}</caption>' if caption else ""
+    rest = f"<p>… and {more:,} more.</p>" if more > 0 else ""
+    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+
+
+def _row(cells: Sequence[Any]) -> str:
+    first = f'<th scope="row" style="{_style(cells[0])}">{_text(cells[0])}</th>'
+    return first + "".join(f'<td style="{_style(cell)}">{_text(cell)}</td>' for cell in cells[1:])
+
+
+def _style(cell: Any) -> str:
+    return _NUMBER if isinstance(cell, (int, float)) else _CELL
+
+
+def _text(cell: Any) -> str:
+    if isinstance(cell, Markup):
+        return cell
+    if cell is None:
+        return "-"
+    return html(f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else cell)
