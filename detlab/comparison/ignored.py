@@ -65,6 +65,16 @@ def lift(rank: RankComparison, counted: Collection[str]) -> RankComparison:
     return replace(rank, masks=masks, any_aside=bool(stays.any()))
 
 
+def why_aside(rank: RankComparison, position: int, counted: Collection[str] = ()) -> list[tuple[str, str]]:
+    """Give each kind under which a call was set aside, and what that means; nothing where it counts."""
+    if not rank.masks[position] & Mask.SET_ASIDE:
+        return []
+    flags = int(_flags_of_pairs(rank, np.array([position], np.intp))[0])
+    kinds = [kind for kind, mask in _LIFTED if rank.masks[position] & mask]
+    kinds += [kind for kind, flag in _FLAGS if flags & flag]
+    return [(kind, WHY[kind]) for kind in WHY if kind in kinds and kind not in counted]
+
+
 def _flags_of_pairs(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.uint16]:
     """Give the flags that either run has; none for calls of one run only, which are no artefacts."""
     flags = np.zeros(len(positions), np.uint16)

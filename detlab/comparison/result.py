@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
 
+from detlab.comparison.captured import Captured, captured_calls
 from detlab.comparison.communication import GroupJudge
 from detlab.comparison.discriminate import discriminate
 from detlab.comparison.findings import Finding
@@ -25,6 +27,9 @@ from detlab.comparison.verdicts import EXIT_CODES
 from detlab.errors import InputError
 from detlab.run import Run, left_out, spans
 from detlab.schema import Coordinate, Evidence, Site, Verdict
+
+if TYPE_CHECKING:
+    from detlab.comparison.call import CallDetails, Programs
 
 SCHEMA: Final = "detlab.comparison/1"
 
@@ -251,11 +256,66 @@ class Comparison:
             The rank was not compared, makes no such call, or the text is no site.
         """
         found = self._rank(rank)
+        return self._tracer.path(found, self._position(found, site))
+
+    def call(self, *, rank: int, site: str) -> CallDetails:
+        """Give everything that can be said about one call; printed, it is about one screen of text.
+
+        Parameters
+        ----------
+        rank
+            Global rank in run a.
+        site
+            Text form of the call's site, as in `first` and `sites`. Where both runs make a call of that
+            site and they were matched with other ones, it is run a's.
+
+        Returns
+        -------
+        `detlab.comparison.call.CallDetails`, with
+
+        - ``call``: the columns of `first`; ``kind``, ``group``, ``how`` (the calls were matched), ``flags``
+        - ``set_aside``: (kind, why) for each reason to set it aside
+        - ``inputs``, ``outputs``: ``same`` (None where nothing can be said), ``evidence``, ``why``
+        - ``tensors``: each tensor in both runs: dtype, shape, stride, digest, absmax, sum, NaN and Inf
+        - ``num_lanes``, ``differing_lanes``, ``origin_lanes`` of a list op
+        - ``attributes`` (what was chosen, such as the kernel) and ``call_sites`` of both runs
+        - ``why``: for an unknown, why none of the other verdicts can be given
+        - ``before``, ``after``: the calls around it
+        - ``links``: which calls made its inputs, and which take its outputs
+        - ``members``: what each member of its communicator gave
+        - ``peers``: the same site on every other rank
+        - ``findings`` (row numbers), ``captures`` (rank and folder) and ``next``
+
+        and ``to_json()``. How a difference got here is asked apart, see `path`.
+
+        Raises
+        ------
+        InputError
+            The rank was not compared, makes no such call, or the text is no site.
+        """
+        from detlab.comparison.call import call_details
+
+        found = self._rank(rank)
+        number = next(n for n, each in enumerate(self.ranks) if each is found)
+        return call_details(self, number, self._position(found, site))
+
+    @cached_property
+    def _programs(self) -> Programs:
+        from detlab.comparison.call.peers import Programs
+
+        return Programs(self.ranks)
+
+    @cached_property
+    def _captured(self) -> Mapping[str, Sequence[Captured]]:
+        return captured_calls((self.a, self.b))
+
+    @staticmethod
+    def _position(rank: RankComparison, site: str) -> int:
         try:
             wanted = Site.parse(site)
         except ValueError as error:
             raise InputError(str(error), "copy a site from first, sites or a finding") from error
-        return self._tracer.path(found, position_of(found, wanted))
+        return position_of(rank, wanted)
 
     @cached_property
     def _tracer(self) -> Tracer:

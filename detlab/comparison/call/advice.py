@@ -1,0 +1,55 @@
+"""What to do next about one call: the cheapest thing that would say more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from detlab.comparison.call.refs import CallRef
+from detlab.comparison.call.tensors import SideState
+from detlab.comparison.captured import Captured
+
+if TYPE_CHECKING:
+    from detlab.comparison.result import Comparison
+
+_BY_VERDICT: Final = {
+    "origin": 'capture the call: detlab.Recorder(…, {where}, capture=["{site}"])',
+    "receiver": "follow the difference back: cmp.path(rank={rank}, site={site!r})",
+    "absorbed": "follow the difference back: cmp.path(rank={rank}, site={site!r})",
+    "changed": "follow the difference back: cmp.path(rank={rank}, site={site!r})",
+    "unknown": "follow the difference back: cmp.path(rank={rank}, site={site!r})",
+    "only_a": "compare the programs: versions, arguments, and the last host read before this call",
+    "only_b": "compare the programs: versions, arguments, and the last host read before this call",
+}
+_RECORD: Final = "record its {what}: detlab.Recorder(…, {where}{more})"
+
+
+def next_step(
+    cmp: Comparison,
+    call: CallRef,
+    states: Sequence[SideState],
+    findings: Sequence[int],
+    captures: Sequence[Captured],
+) -> str:
+    """Name what to do next, as words or as a line to paste."""
+    if captures:
+        return f"detlab replay {captures[0].path}"
+    named = [cmp.roots[each].next for each in findings if call.rank in cmp.roots[each].ranks]
+    if named and call.verdict != "match":
+        return named[0]
+    if call.set_aside:
+        return "see what changes when such calls are counted: detlab.compare(a, b, count=…)"
+    where = f'ranks="{call.rank}"' + (f', steps="{call.step}"' if call.step >= 0 else "")
+    if call.verdict == "unknown" and states[0].same is None:
+        return _RECORD.format(what="inputs too", where=where, more=", inputs=True")
+    if call.verdict == "match":
+        unsaid = states[1].same is None
+        return _RECORD.format(what="outputs", where=where, more="") if unsaid else _elsewhere(cmp)
+    return _BY_VERDICT[call.verdict].format(where=where, rank=call.rank, site=call.site)
+
+
+def _elsewhere(cmp: Comparison) -> str:
+    """Point from a call that matches to where something differs."""
+    if not cmp.roots:
+        return "nothing to do here: this call matches"
+    return f"this call matches; the first finding begins at {cmp.roots[0].sites[0]}"

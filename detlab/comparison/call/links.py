@@ -1,0 +1,254 @@
+"""Which calls made the inputs of one call, and which take its outputs: the nearest, equal or not.
+
+The rules are those of `detlab.comparison.lineage`: by digest, then by the bytes of the storage, then by the
+bits that changed in an XOR digest. It follows what differs through a whole step; here the calls near one
+call are looked at, also those that match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.comparison.call.refs import CallRef, call_ref
+from detlab.comparison.call.tensors import TensorPair
+from detlab.comparison.lineage import by_key, by_storage
+from detlab.comparison.ranks import RankComparison
+from detlab.comparison.tensors import TENSOR_DTYPE
+from detlab.schema import Side
+from detlab.store import RankTrace
+
+MAX_LINKS: Final = 8
+"""So many tensors of a call are followed to where they were made, and so many calls that take its outputs."""
+
+_MAX_HITS: Final = 4_000
+"""Tensors with a wanted digest or storage that are looked at; a digest of zeros can be everywhere."""
+
+_NUM_BATCHES: Final = 2
+"""Batches of a trace that are looked at in each direction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One tensor that went from one call to another.
+
+    Attributes
+    ----------
+    index
+        Index of the input that was made, or of the output that is taken.
+    other_index
+        Index of the other call's output or input.
+    by
+        How it is known: ``digest``, or ``storage`` where the bytes overlap.
+    run
+        The run in which it was followed.
+    call
+        The other call.
+    """
+
+    index: int
+    other_index: int
+    by: str
+    run: str
+    call: CallRef
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the link as JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where the inputs of a call come from, and where its outputs go.
+
+    Attributes
+    ----------
+    makers
+        The call that made each of the first inputs, those that differ first.
+    unmade
+        Inputs among those that no recorded call made, as far as was looked.
+    users
+        The nearest calls that take an output, in their order.
+    num_users
+        How many were found.
+    not_followed
+        Why nothing could be followed; empty where it was.
+    """
+
+    makers: tuple[Link, ...] = ()
+    unmade: tuple[int, ...] = ()
+    users: tuple[Link, ...] = ()
+    num_users: int = 0
+    not_followed: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the links as JSON has it."""
+        return asdict(self)
+
+
+class _Near(NamedTuple):
+    """Tensors near a call, as `TENSOR_DTYPE` rows whose position is the row in one run."""
+
+    inputs: NDArray[np.void]
+    outputs: NDArray[np.void]
+
+
+def links_of(rank: RankComparison, position: int, pairs: Sequence[TensorPair]) -> Links:
+    """Follow the tensors of a call to the calls near it, in run a, or in run b where only it makes it."""
+    rows = rank.rows_at(position)
+    in_b = rows[0] < 0
+    trace, row = (rank.b, rows[1]) if in_b else (rank.a, rows[0])
+    inputs, outputs = (_wanted(pairs, side) for side in ("input", "output"))
+    own = _own(trace, row)
+    if not len(own):
+        return Links(not_followed="its tensors were not recorded one by one")
+    near = _near(trace, row, own[_is_one_of(own, inputs, outputs)])
+    makers, unmade = _makers(rank, row, own, near, inputs, in_b)
+    if not in_b and rows[1] >= 0:
+        makers += _other_makers(rank, rows[1], pairs, makers)
+    users = _users(rank, row, near, in_b)
+    return Links(tuple(makers), tuple(unmade), tuple(users[:MAX_LINKS]), len(users))
+
+
+def _wanted(pairs: Sequence[TensorPair], side: str) -> list[int]:
+    """Choose which tensors are followed: those that differ first."""
+    mine = [pair for pair in pairs if pair.side == side]
+    return [pair.index for pair in sorted(mine, key=lambda pair: (pair.same is not False, pair.index))][
+        :MAX_LINKS
+    ]
+
+
+def _own(trace: RankTrace, row: int) -> NDArray[np.void]:
+    details = trace.details_of(row)
+    found = np.zeros(len(details), TENSOR_DTYPE)
+    found["position"], found["digest_a"] = row, details["digest"]
+    for name in ("side", "index", "storage", "start", "stop"):
+        found[name] = details[name]
+    chosen: NDArray[np.void] = found[np.isin(found["side"], (Side.INPUT, Side.OUTPUT))]
+    return chosen
+
+
+def _is_one_of(own: NDArray[np.void], inputs: list[int], outputs: list[int]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = ((own["side"] == Side.INPUT) & np.isin(own["index"], inputs)) | (
+        (own["side"] == Side.OUTPUT) & np.isin(own["index"], outputs)
+    )
+    return found
+
+
+def _near(trace: RankTrace, row: int, own: NDArray[np.void]) -> _Near:
+    """Give the tensors near a call that have the digest or touch the storage of one of its own."""
+    bounds = trace.batch_starts()
+    here = int(np.searchsorted(bounds, row, side="right")) - 1
+    first, last = max(0, here - _NUM_BATCHES + 1), here + _NUM_BATCHES
+    parts = [
+        _hits(trace, number, int(bounds[number]), own)
+        for number in range(first, min(last, len(trace.details)))
+    ]
+    hits = np.concatenate([np.empty(0, TENSOR_DTYPE), *parts])
+    nearest = np.argsort(np.abs(hits["position"] - row), kind="stable")[:_MAX_HITS]
+    hits = hits[np.sort(nearest)]
+    return _Near(hits[hits["side"] == Side.INPUT], hits[hits["side"] == Side.OUTPUT])
+
+
+_READ: Final = ("seq", "side", "index", "digest", "storage", "start", "stop")
+
+
+def _hits(trace: RankTrace, number: int, first: int, own: NDArray[np.void]) -> NDArray[np.void]:
+    """Give the tensors of one batch that have a wanted digest or lie in a wanted storage."""
+    details = trace.details.read(number, _READ)
+    digests, storages = np.unique(own["digest_a"]), np.unique(own["storage"])
+    wanted = np.isin(np.ascontiguousarray(details["digest"]), digests)
+    if storages.any():
+        wanted |= np.isin(np.ascontiguousarray(details["storage"]), storages[storages != 0])
+    at = np.flatnonzero(wanted)
+    rows = _rows_of(trace.events.read(number, ("seq",))["seq"], details["seq"][at])
+    found = np.zeros(len(at), TENSOR_DTYPE)
+    found["position"], found["digest_a"] = first + rows, details["digest"][at]
+    for name in ("side", "index", "storage", "start", "stop"):
+        found[name] = details[name][at]
+    chosen: NDArray[np.void] = found[rows >= 0]
+    return chosen
+
+
+def _rows_of(seqs: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int64]:
+    """Give the row of each wanted sequence number; -1 where the batch has no such event."""
+    rows = np.flatnonzero(np.isin(seqs, wanted))
+    if not len(rows):
+        return np.full(len(wanted), -1, np.int64)
+    rows = rows[np.argsort(seqs[rows], kind="stable")]
+    at = np.minimum(np.searchsorted(seqs[rows], wanted), len(rows) - 1)
+    return np.where(seqs[rows[at]] == wanted, rows[at], -1)
+
+
+def _makers(
+    rank: RankComparison,
+    row: int,
+    own: NDArray[np.void],
+    near: _Near,
+    wanted: Sequence[int],
+    in_b: bool,
+) -> tuple[list[Link], list[int]]:
+    """Find the call that made each wanted input: the last one before it."""
+    inputs = own[(own["side"] == Side.INPUT) & np.isin(own["index"], wanted)]
+    outputs = _compared(rank, near.outputs[near.outputs["position"] < row], in_b)
+    made, ways = _match(inputs, outputs)
+    links, unmade = [], []
+    for tensor, at, way in zip(inputs, made.tolist(), ways, strict=True):
+        if at < 0:
+            unmade.append(int(tensor["index"]))
+        else:
+            links.append(_link(rank, int(tensor["index"]), outputs[at], way, in_b))
+    return links, unmade
+
+
+def _match(taken: NDArray[np.void], given: NDArray[np.void]) -> tuple[NDArray[np.int64], list[str]]:
+    """Give for each tensor that is taken the last one given before it, -1 for none, and how it is known."""
+    made = by_key(taken, taken["digest_a"], given, given["digest_a"])
+    by_digest = made >= 0
+    by_storage(taken, given, made)
+    return made, ["digest" if is_so else "storage" for is_so in by_digest.tolist()]
+
+
+def _compared(rank: RankComparison, tensors: NDArray[np.void], in_b: bool) -> NDArray[np.void]:
+    """Leave out tensors of calls that were not compared, such as those of other steps."""
+    chosen: NDArray[np.void] = tensors[rank.positions_of(tensors["position"], in_b=in_b) >= 0]
+    return chosen
+
+
+def _link(rank: RankComparison, index: int, other: np.void, by: str, in_b: bool) -> Link:
+    position = int(rank.positions_of(np.array([other["position"]]), in_b=in_b)[0])
+    return Link(index, int(other["index"]), by, "b" if in_b else "a", call_ref(rank, position))
+
+
+def _other_makers(
+    rank: RankComparison, row: int, pairs: Sequence[TensorPair], found: Sequence[Link]
+) -> list[Link]:
+    """Follow the differing inputs in run b too, where another call made them there."""
+    wanted = [pair.index for pair in pairs if pair.side == "input" and pair.same is False][:MAX_LINKS]
+    own = _own(rank.b, row)
+    own = own[_is_one_of(own, wanted, [])]
+    if not len(own):
+        return []
+    links, _ = _makers(rank, row, own, _near(rank.b, row, own), wanted, in_b=True)
+    known = {(link.index, link.call.position) for link in found}
+    return [link for link in links if (link.index, link.call.position) not in known]
+
+
+def _users(rank: RankComparison, row: int, near: _Near, in_b: bool) -> list[Link]:
+    """Find the calls that take an output of this one: those of whose input it is the maker."""
+    inputs = _compared(rank, near.inputs[near.inputs["position"] > row], in_b)
+    outputs = near.outputs[near.outputs["position"] >= row]
+    made, ways = _match(inputs, outputs)
+    mine = made >= 0
+    mine[mine] = outputs["position"][made[mine]] == row
+    links: dict[tuple[int, int], tuple[int, np.void, str]] = {}
+    for at in np.flatnonzero(mine).tolist():
+        index = int(outputs["index"][made[at]])
+        links.setdefault((index, int(inputs["position"][at])), (index, inputs[at], ways[at]))
+    ordered = sorted(links.values(), key=lambda link: (int(link[1]["position"]), link[0]))
+    shown = [_link(rank, *link, in_b) for link in ordered[:MAX_LINKS]]
+    return shown + [shown[-1]] * (len(ordered) - len(shown)) if shown else []

@@ -1,0 +1,380 @@
+"""The tensors of one call in both runs, and what equality or difference of each of them proves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from detlab.comparison.lineage import XOR_DIGEST
+from detlab.comparison.ranks import RankComparison
+from detlab.digest import ALGORITHM
+from detlab.schema import Evidence, Flag, Meta, Side, TensorMeta
+from detlab.store import RankTrace
+
+Event = Mapping[str, int]
+"""One event row, by column."""
+
+Rows = Mapping[tuple[int, int], np.void]
+"""Detail rows of one event by side and index."""
+
+MAX_TENSORS: Final = 256
+"""So many tensors of a call are listed, those that differ first; all are counted."""
+
+_BY_ALGORITHM: Final = {ALGORITHM: Evidence.EXACT, XOR_DIGEST: Evidence.SCREEN}
+"""What the digest of one tensor proves, whatever else of its side is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSide:
+    """One tensor as one run has it.
+
+    Attributes
+    ----------
+    dtype, shape, stride
+        What is known of it without its values; empty where it was not recorded.
+    digest
+        Sixteen hexadecimal digits; None where its bits were not recorded.
+    absmax, total, nans, infs
+        Largest magnitude, sum, and how many elements are NaN and Inf; None where not recorded. They are
+        for orientation: a sum is a float reduction.
+    """
+
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    digest: str | None = None
+    absmax: float | None = None
+    total: float | None = None
+    nans: int | None = None
+    infs: int | None = None
+
+    @property
+    def num_elements(self) -> int:
+        """Number of elements by its shape."""
+        return math.prod(self.shape)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the tensor as JSON has it; a number that is not finite is a text."""
+        numbers = {name: _number(getattr(self, name)) for name in ("absmax", "total")}
+        return {**asdict(self), "shape": list(self.shape), "stride": list(self.stride), **numbers}
+
+
+def _number(value: float | None) -> float | str | None:
+    return value if value is None or math.isfinite(value) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPair:
+    """One tensor, scalar fold or generator state of a call in both runs.
+
+    Attributes
+    ----------
+    side
+        ``input``, ``output``, ``scalars`` (numbers that the call takes), ``results`` (numbers that it
+        gives) or ``generator`` (the state that it draws from).
+    index
+        Position among those of its side.
+    lane
+        Lane of a list op that it belongs to; None for every other call.
+    a, b
+        As each run has it; None where the run has no such tensor.
+    same
+        Whether its bits are equal as far as the evidence goes; None where nothing can be said.
+    evidence
+        What that statement rests on; ``none`` where there is no statement.
+    is_weak
+        Whether its digest can be equal for other bits more easily than others of its kind.
+    why
+        Why nothing can be said, or what is special about the statement; empty when there is nothing.
+    """
+
+    side: str
+    index: int
+    lane: int | None
+    a: TensorSide | None
+    b: TensorSide | None
+    same: bool | None
+    evidence: str
+    is_weak: bool = False
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the pair as JSON has it."""
+        sides = {name: side and side.to_json() for name, side in (("a", self.a), ("b", self.b))}
+        return {**{name: getattr(self, name) for name in self.__slots__}, **sides}
+
+
+@dataclass(frozen=True, slots=True)
+class SideState:
+    """All inputs of a call together, or all its outputs.
+
+    Attributes
+    ----------
+    same, evidence, why
+        As in `TensorPair`.
+    num_tensors
+        Number of tensors in run a, or in run b where only it makes the call.
+    num_differing, num_unsaid
+        How many of them differ, and of how many nothing can be said.
+    is_weak
+        Whether equality rests on a weak digest.
+    is_open
+        Whether some input was not recorded.
+    """
+
+    same: bool | None
+    evidence: str
+    why: str = ""
+    num_tensors: int = 0
+    num_differing: int = 0
+    num_unsaid: int = 0
+    is_weak: bool = False
+    is_open: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the state as JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one run recorded of a call.
+
+    Attributes
+    ----------
+    event, meta
+        Its event row, and the meta that the row names.
+    rows
+        Its detail rows by side and index.
+    """
+
+    event: Event
+    meta: Meta
+    rows: Rows
+
+
+_EVENT: Final = ("kind", "callee", "meta", "in_digest", "out_digest", "n_in", "n_out", "evidence", "flags")
+
+
+def recorded_at(
+    rank: RankComparison, position: int, *, with_tensors: bool = True
+) -> tuple[Recorded | None, Recorded | None]:
+    """Give what run a and run b recorded of a call; None where a run does not make it."""
+    rows = rank.rows_at(position)
+    a, b = (
+        None if row < 0 else _recorded(trace, row, with_tensors)
+        for trace, row in zip((rank.a, rank.b), rows, strict=True)
+    )
+    return a, b
+
+
+def _recorded(trace: RankTrace, row: int, with_tensors: bool) -> Recorded:
+    columns = trace.columns(row, row + 1, _EVENT)
+    event = {name: int(column[0]) for name, column in columns.items()}
+    rows: dict[tuple[int, int], np.void] = {}
+    for detail in trace.details_of(row) if with_tensors else ():
+        rows.setdefault(
+            (int(detail["side"]), int(detail["index"])), detail
+        )  # a damaged one can be there twice
+    return Recorded(event, trace.names.metas[event["meta"]], rows)
+
+
+def pair_tensors(a: Recorded | None, b: Recorded | None, num_lanes: int) -> list[TensorPair]:
+    """Put the tensors of a call side by side: inputs, scalars, generator, outputs, results."""
+    found = []
+    for name, side, index in _keys([each for each in (a, b) if each]):
+        sides = tuple(None if each is None else _side(each, side, index) for each in (a, b))
+        lane = index % num_lanes if num_lanes > 1 and side in (Side.INPUT, Side.OUTPUT) else None
+        found.append(_pair(name, side, index, lane, (a, b), sides))
+    return found
+
+
+_ORDER: Final = (
+    ("input", Side.INPUT),
+    ("scalars", Side.SCALARS),
+    ("generator", Side.GENERATOR),
+    ("output", Side.OUTPUT),
+    ("results", Side.SCALARS),
+)
+
+
+def _keys(runs: Sequence[Recorded]) -> list[tuple[str, Side, int]]:
+    """List what either run has, whether its bits were recorded or only its shape."""
+    keys = []
+    for name, side in _ORDER:
+        indices = {index for each in runs for at, index in each.rows if at == side}
+        indices |= {index for each in runs for index in range(len(_metas(each.meta, side)))}
+        if side is Side.SCALARS:
+            indices &= {int(name == "results")}
+        keys += [(name, side, index) for index in sorted(indices)]
+    return keys
+
+
+def _metas(meta: Meta, side: Side) -> tuple[TensorMeta, ...]:
+    return {Side.INPUT: meta.inputs, Side.OUTPUT: meta.outputs}.get(side, ())
+
+
+def _side(run: Recorded, side: Side, index: int) -> TensorSide | None:
+    metas, row = _metas(run.meta, side), run.rows.get((side, index))
+    meta = metas[index] if index < len(metas) else TensorMeta("", (), ())
+    if row is None:
+        return TensorSide(*meta) if index < len(metas) else None
+    digest = None if _level(run, side) == Evidence.STRUCTURE else f"{int(row['digest']):016x}"
+    if not row["has_stats"]:
+        return TensorSide(*meta, digest)
+    return TensorSide(
+        *meta, digest, float(row["absmax"]), float(row["total"]), int(row["nans"]), int(row["infs"])
+    )
+
+
+def _level(run: Recorded, side: Side) -> Evidence:
+    """Say what an equal digest of one tensor proves.
+
+    The event has the least of its side, which a tensor without digest lowers; this one has a digest.
+    """
+    if side in (Side.SCALARS, Side.GENERATOR):
+        return Evidence.EXACT
+    packed = run.event["evidence"]
+    level = Evidence(packed & 15 if side is Side.OUTPUT else packed >> 4)
+    if level in (Evidence.NONE, Evidence.PARTIAL):
+        return _BY_ALGORITHM.get(run.meta.algorithm, level)
+    return level
+
+
+def _pair(
+    name: str,
+    side: Side,
+    index: int,
+    lane: int | None,
+    runs: Sequence[Recorded | None],
+    sides: Sequence[TensorSide | None],
+) -> TensorPair:
+    same, level, why = _statement(side, runs, sides)
+    weak = same is True and any(map(_is_weak, runs, sides))
+    return TensorPair(name, index, lane, sides[0], sides[1], same, level.name.lower(), weak, why)
+
+
+def _statement(
+    side: Side, runs: Sequence[Recorded | None], sides: Sequence[TensorSide | None]
+) -> tuple[bool | None, Evidence, str]:
+    """Say whether a tensor is the same in both runs, on what evidence, and why not."""
+    (run_a, run_b), (a, b) = runs, sides
+    if run_a is None or run_b is None:
+        return None, Evidence.NONE, f"only run {'b' if run_a is None else 'a'} makes this call"
+    if a is None or b is None:
+        return False, Evidence.STRUCTURE, f"only run {'b' if a is None else 'a'} has it"
+    if side in (Side.INPUT, Side.OUTPUT) and run_a.meta.algorithm != run_b.meta.algorithm:
+        return None, Evidence.NONE, _other_kinds(run_a, run_b)
+    return _by_digest(a, b, min(_level(run_a, side), _level(run_b, side)))
+
+
+def _other_kinds(a: Recorded, b: Recorded) -> str:
+    names = " and ".join(each.meta.algorithm or "none" for each in (a, b))
+    return f"digests of different kinds ({names}) cannot be compared"
+
+
+def _by_digest(a: TensorSide, b: TensorSide, level: Evidence) -> tuple[bool | None, Evidence, str]:
+    """Compare two tensors whose digests, if there are any, are of one kind and level."""
+    form = _other_form(a, b)
+    if a.digest is None or b.digest is None:
+        return (False, Evidence.STRUCTURE, form) if form else (None, Evidence.NONE, _missing(a, b, level))
+    if form:
+        return False, Evidence.STRUCTURE, form
+    if level == Evidence.NONE:
+        return None, level, "what its digest proves is not known"
+    if a.digest != b.digest:
+        soft = level == Evidence.STATISTIC
+        return (None, Evidence.NONE, _SOFT) if soft else (False, level, "")
+    if a.absmax is not None and b.absmax is not None and _bits(a.absmax) != _bits(b.absmax):
+        return False, Evidence.STATISTIC, "the digests are equal and absmax differs: the digest missed it"
+    return True, level, ""
+
+
+_SOFT: Final = "statistics differ, which float reductions can do for equal bits"
+
+
+def _other_form(a: TensorSide, b: TensorSide) -> str:
+    """Say whether dtype or shape differ; strides are a note and no identity."""
+    odd = [name for name in ("dtype", "shape") if getattr(a, name) != getattr(b, name)]
+    return f"{' and '.join(odd)} differ{'s' if len(odd) == 1 else ''}" if odd else ""
+
+
+def _missing(a: TensorSide, b: TensorSide, level: Evidence) -> str:
+    if level == Evidence.STRUCTURE:
+        return "only its shape and dtype were recorded, no values"
+    if a.digest is None and b.digest is None:
+        return "its bits were not recorded"
+    return f"run {'a' if a.digest is None else 'b'} did not record its bits"
+
+
+def _is_weak(run: Recorded | None, tensor: TensorSide | None) -> bool:
+    """Say whether an XOR digest has lost most of a tensor: zero over several elements, or integers."""
+    if run is None or tensor is None or tensor.digest is None or XOR_DIGEST not in run.meta.algorithm:
+        return False
+    is_blind = int(tensor.digest, 16) == 0 or TensorMeta(tensor.dtype, (), ()).is_integer
+    is_zero = TensorMeta(tensor.dtype, (), ()).is_integer and tensor.absmax == 0
+    return tensor.num_elements > 1 and is_blind and not is_zero
+
+
+def _bits(number: float) -> bytes:
+    return np.float64(number).tobytes()
+
+
+def side_state(side: Side, a: Recorded | None, b: Recorded | None, pairs: Sequence[TensorPair]) -> SideState:
+    """Say what is known of all inputs, or of all outputs, as the verdict takes them: by their fold."""
+    names = ("output", "results") if side is Side.OUTPUT else ("input", "scalars", "generator")
+    mine = [pair for pair in pairs if pair.side in names]
+    known = a or b
+    assert known is not None  # a call stands in one run at least
+    same, level, why = fold_statement(side, a, b)
+    flag = Flag.WEAK_OUTPUT if side is Side.OUTPUT else Flag.WEAK_INPUT
+    flags = (a.event["flags"] if a else 0) | (b.event["flags"] if b else 0)
+    return SideState(
+        same=same,
+        evidence=level.name.lower(),
+        why=why,
+        num_tensors=known.event["n_out" if side is Side.OUTPUT else "n_in"],
+        num_differing=sum(pair.same is False for pair in mine),
+        num_unsaid=sum(pair.same is None for pair in mine),
+        is_weak=same is True and bool(flags & flag or any(pair.is_weak for pair in mine)),
+        is_open=side is Side.INPUT and bool(flags & Flag.OPEN_INPUTS),
+    )
+
+
+def fold_statement(side: Side, a: Recorded | None, b: Recorded | None) -> tuple[bool | None, Evidence, str]:
+    """Say whether one side as a whole is the same in both runs, on what evidence, and why not."""
+    if a is None or b is None:
+        return None, Evidence.NONE, f"only run {'b' if a is None else 'a'} makes this call"
+    if a.meta.algorithm != b.meta.algorithm:
+        return None, Evidence.NONE, _other_kinds(a, b)
+    shift, name = (0, "out_digest") if side is Side.OUTPUT else (4, "in_digest")
+    levels = [Evidence(each.event["evidence"] >> shift & 15) for each in (a, b)]
+    level, equal = min(levels), a.event[name] == b.event[name]
+    if level == Evidence.NONE:
+        return None, level, _no_evidence(side, levels, a.event["n_out" if side is Side.OUTPUT else "n_in"])
+    if level == Evidence.STRUCTURE and equal:
+        return None, Evidence.NONE, "only shapes and dtypes were recorded, no values"
+    if level == Evidence.STATISTIC and not equal:
+        return None, Evidence.NONE, _SOFT
+    return equal, level, ""
+
+
+def _no_evidence(side: Side, levels: Sequence[Evidence], num_tensors: int) -> str:
+    what = "outputs" if side is Side.OUTPUT else "inputs"
+    if max(levels) != Evidence.NONE:
+        return f"run {'b' if levels[1] == Evidence.NONE else 'a'} has no evidence of its {what}"
+    if not num_tensors:
+        return f"it has no {what} that were recorded"
+    return f"not all {what} have a digest" if side is Side.OUTPUT else "its inputs have no digest"
+
+
+def shown_first(pairs: Sequence[TensorPair]) -> list[TensorPair]:
+    """Choose the tensors that are listed: those that differ, then those of which nothing is known."""
+    if len(pairs) <= MAX_TENSORS:
+        return list(pairs)
+    ranked = sorted(range(len(pairs)), key=lambda at: ({False: 0, None: 1, True: 2}[pairs[at].same], at))
+    return [pairs[at] for at in sorted(ranked[:MAX_TENSORS])]

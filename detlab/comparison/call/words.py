@@ -1,0 +1,362 @@
+"""The words for everything that is known of one call: decided here once, drawn as text and as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from detlab.comparison.call.links import Link
+from detlab.comparison.call.members import Member, Members
+from detlab.comparison.call.peers import Peers
+from detlab.comparison.call.refs import CallRef
+from detlab.comparison.call.tensors import SideState, TensorPair, TensorSide
+from detlab.comparison.ignored import WHY
+from detlab.comparison.reasons import REASONS
+from detlab.comparison.text import PROVES
+from detlab.run import spans
+from detlab.schema import Evidence, Verdict
+
+if TYPE_CHECKING:
+    from detlab.comparison.call.details import CallDetails
+
+_MAX_NAMED: Final = 10
+"""So many lanes or ranks are named one by one in a sentence."""
+
+FLAGS: Final = {
+    "view": "it gives the bytes of its input under another shape",
+    "fresh_memory": "it meets memory that no recorded call has written",
+    "not_waited_for": WHY["not_waited_for"],
+    "pointers": WHY["pointers"],
+    "copy_in_flight": WHY["copy_in_flight"],
+    "weak_input": "a digest of its inputs is weak: it cannot see every difference",
+    "weak_output": "a digest of its outputs is weak: it cannot see every difference",
+    "open_inputs": "not every input of the call was recorded, so that equal ones do not close it",
+    "host_scalar": "numbers that Python passed are part of its inputs",
+    "nan": "NaN are among its tensors",
+    "inf": "Inf are among its tensors",
+    "seeded": "it draws from a random generator",
+}
+"""What each flag of an event says."""
+
+
+def headline(details: CallDetails) -> str:
+    """Name the verdict, the op, its module and the phase."""
+    call = details.call
+    group = f" on {details.group}" if details.group else ""
+    return f"{call.verdict.upper()}: {call.op}{group} in {call.scope or 'no module'} ({call.phase})"
+
+
+def place(details: CallDetails) -> str:
+    """Say on which rank and where in the step the call is."""
+    call = details.call
+    step = f"step {call.step}" if call.step >= 0 else "no step"
+    batch = f", microbatch {call.microbatch}" if call.microbatch >= 0 else ""
+    orders = zip("ab", (call.seq_a, call.seq_b), strict=True)
+    order = ", ".join(
+        f"not in run {name}" if seq is None else f"{seq:,} in run {name}" for name, seq in orders
+    )
+    return f"rank {call.rank} ({call.coordinate}), {step}{batch}, call {call.call} of its kind; order {order}"
+
+
+def sentences(details: CallDetails) -> tuple[str, ...]:
+    """Say all that needs no table: what the verdict means first, then what it rests on."""
+    return tuple(_sentences(details))
+
+
+def _sentences(details: CallDetails) -> Iterator[str]:
+    yield meaning(details)
+    if details.call.verdict not in ("only_a", "only_b"):
+        yield f"{_capital(side_words('inputs', details.inputs))}."
+        yield f"{_capital(side_words('outputs', details.outputs))}."
+    yield from (f"Set aside ({kind}): {why}." for kind, why in details.set_aside)
+    yield from _lanes(details)
+    if details.members is not None:
+        yield from _members(details.members)
+    yield from _flags(details)
+    yield from _choices(details)
+    if details.how != "site":
+        yield f"The runs' calls were matched by {_HOW[details.how]}."
+    if details.findings:
+        word = "Finding" if len(details.findings) == 1 else "Findings"
+        yield f"{word} {spans(list(details.findings))} name{'s' * (word == 'Finding')} this site."
+
+
+_HOW: Final = {
+    "aligned": "alignment, because the runs make other calls before it",
+    "override": "names that you gave",
+}
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def meaning(details: CallDetails) -> str:
+    """Say in one sentence what the verdict means for this call, and never more than was recorded."""
+    return _MEANING[Verdict[details.call.verdict.upper()]](details)
+
+
+def _match(details: CallDetails) -> str:
+    inputs, outputs = details.inputs.same, details.outputs.same
+    if False in (inputs, outputs):
+        if details.members is not None:
+            return (
+                "It matches by what the members gave: what differs here is no input or output of this rank."
+            )
+        return (
+            "It matches: the runs make this call and others like it in another order, and they share nothing."
+        )
+    if outputs is None:
+        return "Nothing is known of what it gave, so that it is not counted as identical."
+    if inputs is None:
+        return "Its outputs match; of its inputs nothing is known."
+    return "The same inputs gave the same outputs, as far as the evidence goes."
+
+
+def _absorbed(details: CallDetails) -> str:
+    return "Its inputs differ and its outputs do not: the difference ends here, a divergence all the same."
+
+
+def _receiver(details: CallDetails) -> str:
+    because = details.members.because if details.members else ()
+    if because:
+        return f"It received a difference from {_ranks(because)}: untested, not exonerated."
+    if details.inputs.same is False:
+        return "Its inputs differ already: it received a difference, and is untested, not exonerated."
+    return "It received a difference: untested, not exonerated."
+
+
+def _origin(details: CallDetails) -> str:
+    inputs = details.inputs
+    if details.members is None and inputs.is_weak and inputs.same:
+        return (
+            "First visible here: its inputs have equal digests, and some of these cannot see every "
+            "difference, so that the call which made them may be the real origin."
+        )
+    return f"The difference begins here{_why_origin(details)}."
+
+
+def _why_origin(details: CallDetails) -> str:
+    inputs = details.inputs
+    if details.members is not None and details.members.reason:
+        return f": {details.members.reason}"
+    if inputs.same is False:
+        lanes = _numbered("lane", details.origin_lanes) if details.origin_lanes else ""
+        return f": in {lanes} the same inputs gave other outputs" if lanes else f": {REASONS['order'].why}"
+    if "seeded" in (*details.flags[0], *details.flags[1]):
+        return f": {REASONS['seeded'].why}"
+    if not inputs.num_tensors:
+        return f": {REASONS['no_inputs'].why}"
+    if inputs.evidence == "exact":
+        return ": the same bits in gave other bits out"
+    return f" as far as the digests see: its inputs match ({inputs.evidence}), and its outputs do not"
+
+
+def _only(details: CallDetails) -> str:
+    run = details.call.verdict[-1]
+    return f"Only run {run} makes this call, so that there is nothing to compare it with."
+
+
+def _changed(details: CallDetails) -> str:
+    if details.inputs.same and details.outputs.same:
+        return f"Counted on request: {REASONS['configuration'].why.partition('; ')[0]}."
+    inputs = "differ" if details.inputs.same is False else "are not known to be equal"
+    return f"It gives outputs of another shape, dtype or number, and its inputs {inputs}."
+
+
+def _unknown(details: CallDetails) -> str:
+    return f"Whether the difference begins here cannot be told: {details.why}."
+
+
+_MEANING: Final = {
+    Verdict.MATCH: _match,
+    Verdict.ABSORBED: _absorbed,
+    Verdict.RECEIVER: _receiver,
+    Verdict.ONLY_A: _only,
+    Verdict.ONLY_B: _only,
+    Verdict.CHANGED: _changed,
+    Verdict.UNKNOWN: _unknown,
+    Verdict.ORIGIN: _origin,
+}
+
+
+def side_words(what: str, state: SideState) -> str:
+    """Say what is known of all inputs or of all outputs."""
+    if state.same is None:
+        return f"of its {what} nothing can be said: {state.why}"
+    if not state.same:
+        return f"its {what} differ{_how_many(state)}"
+    proves = PROVES[Evidence[state.evidence.upper()]]
+    weak = ", and some of these are weak" if state.is_weak else ""
+    return f"its {'recorded ' if state.is_open else ''}{what} match ({proves}{weak})"
+
+
+def _how_many(state: SideState) -> str:
+    """Count the tensors that differ, where they were recorded one by one."""
+    unsaid = f"; of {state.num_unsaid:,} nothing can be said" if state.num_unsaid else ""
+    if not state.num_differing:
+        return f", and which of them was not recorded{unsaid}"
+    return f" ({state.num_differing:,} of {max(state.num_tensors, state.num_differing):,}{unsaid})"
+
+
+def _lanes(details: CallDetails) -> Iterator[str]:
+    if details.num_lanes and details.differing_lanes:
+        lanes = _numbered("lane", details.differing_lanes)
+        yield f"Of its {details.num_lanes:,} lanes, which are judged one by one, {lanes} differ."
+
+
+def _numbered(noun: str, numbers: Sequence[int]) -> str:
+    named = spans(list(numbers[:_MAX_NAMED]))
+    more = f" and {len(numbers) - _MAX_NAMED:,} more" if len(numbers) > _MAX_NAMED else ""
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {named}{more}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return _numbered("rank", ranks)
+
+
+def _members(members: Members) -> Iterator[str]:
+    if members.num_members < 1:
+        yield f"Its output depends on {members.depends_on}; the members of its communicator are not known."
+        return
+    yield f"Its output depends on {members.depends_on}; {members.num_members:,} members take part."
+    for gives, says in _GIVES.items():
+        ranks = [each.rank for each in members.listed if each.gives == gives]
+        if ranks:
+            yield f"{_capital(_ranks(ranks))}: {says}."
+    if members.num_members > len(members.listed):
+        rest = members.num_members - len(members.listed)
+        yield f"{rest:,} more members were not asked."
+
+
+_GIVES: Final = {
+    "differs": "the input differs between the runs",
+    "unknown": "whether the input is equal is not known",
+    "not recorded": "the call was not found there",
+}
+
+
+def gives_words(member: Member) -> str:
+    """Say what one member gave, by its own record."""
+    return {"equal": "is equal", "differs": "differs", "unknown": "not known"}.get(member.gives, member.gives)
+
+
+def _flags(details: CallDetails) -> Iterator[str]:
+    aside = {kind for kind, _ in details.set_aside}
+    for name, says in FLAGS.items():
+        runs = [run for run, flags in zip("ab", details.flags, strict=True) if name in flags]
+        if runs and name not in aside:
+            only = "" if len(runs) == 2 or details.call.verdict.startswith("only") else f" (in run {runs[0]})"
+            yield f"{_capital(says)}{only}."
+
+
+def _choices(details: CallDetails) -> Iterator[str]:
+    if details.call.verdict.startswith("only"):
+        return
+    for each in details.attributes:
+        if each.a != each.b:
+            yield f"The runs chose differently: {each.name} is {_said(each.a)} in a and {_said(each.b)} in b."
+    a, b = details.call_sites
+    if a and b and a != b:
+        yield f"It was called from {a} in a and from {b} in b."
+
+
+def _said(text: str | None) -> str:
+    return "not recorded" if text is None else text
+
+
+def tensor_name(pair: TensorPair) -> str:
+    """Name one tensor of a call."""
+    if pair.side in _NAMES:
+        return _NAMES[pair.side]
+    lane = "" if pair.lane is None else f" (lane {pair.lane})"
+    return f"{pair.side} {pair.index}{lane}"
+
+
+_NAMES: Final = {"scalars": "numbers given", "results": "numbers returned", "generator": "generator state"}
+
+
+def pair_words(pair: TensorPair) -> str:
+    """Say what is known of one tensor: the same on which evidence, different, or why nothing can be said."""
+    if pair.same is None:
+        return pair.why
+    if pair.same:
+        return f"same ({pair.evidence}{', weak' if pair.is_weak else ''})"
+    return f"differs: {pair.why}" if pair.why else "differs"
+
+
+def form_words(tensor: TensorSide | None) -> str:
+    """Write dtype and shape of a tensor; nothing where they were not recorded."""
+    if tensor is None or not tensor.dtype:
+        return ""
+    return f"{tensor.dtype} [{', '.join(map(str, tensor.shape))}]"
+
+
+def value_words(tensor: TensorSide | None) -> str:
+    """Say what its numbers are like; absent, NaN, Inf, zero and empty are different states."""
+    if tensor is None or tensor.absmax is None:
+        return ""
+    size = tensor.num_elements if tensor.dtype else -1
+    if size == 0:
+        return "empty"
+    odd = [_how_often("NaN", tensor.nans or 0, size), _how_often("Inf", tensor.infs or 0, size)]
+    odd = [each for each in odd if each]
+    if any(each.startswith("all ") for each in odd):
+        return " and ".join(odd)
+    zero = ("the others zero" if odd else "all zero") if tensor.absmax == 0 else ""
+    return ", ".join([*odd, zero or f"absmax {tensor.absmax!r}, sum {tensor.total!r}"])
+
+
+def _how_often(name: str, count: int, size: int) -> str:
+    """Count what is no number; a foreign trace only says that there is some, as a count of one."""
+    if not count:
+        return ""
+    return f"all {name}" if count == size else f"{count:,} {name}"
+
+
+def digest_words(pair: TensorPair) -> tuple[str, str]:
+    """Write the digests of both runs, short where the short forms tell them apart."""
+    a, b = (each.digest if each else None for each in (pair.a, pair.b))
+    size = _SHORT if a == b or not (a and b) or a[:_SHORT] != b[:_SHORT] else None
+    return tuple("not recorded" if each is None else each[:size] for each in (a, b))  # type: ignore[return-value]
+
+
+_SHORT: Final = 8
+
+
+def ref_words(ref: CallRef, details: CallDetails) -> str:
+    """Name another call: its op, its module, its step where that is another one, and its verdict."""
+    step = f" in step {ref.step}" if ref.step != details.call.step else ""
+    rank = f" on rank {ref.rank}" if ref.rank != details.call.rank else ""
+    aside = ", set aside" if ref.set_aside else ""
+    return f"{ref.op} in {ref.scope or 'no module'}{step}{rank} ({ref.verdict}{aside})"
+
+
+def link_words(link: Link, side: str) -> str:
+    """Name the tensor that a link is about, and how the link is known."""
+    by = "" if link.by == "digest" else ", by its bytes in memory"
+    run = "" if link.run == "a" else " in run b"
+    return f"{side} {link.index}{run}{by}"
+
+
+def unmade_words(details: CallDetails) -> str:
+    """Say which inputs no recorded call near it made; empty when each has a maker."""
+    links = details.links
+    if links.not_followed:
+        return f"What made its inputs cannot be followed: {links.not_followed}."
+    if not links.unmade:
+        return ""
+    return f"{_capital(_numbered('input', links.unmade))}: no recorded call near it made {_it(links.unmade)}."
+
+
+def _it(items: Sequence[object]) -> str:
+    return "it" if len(items) == 1 else "them"
+
+
+def peers_words(peers: Peers) -> str:
+    """Count the verdicts of the same site on all other ranks."""
+    parts = [f"{count:,} {verdict}" for verdict, count in peers.counts.items()]
+    parts += [f"{peers.num_aside:,} set aside"] if peers.num_aside else []
+    parts += [f"{peers.num_without:,} without this call"] if peers.num_without else []
+    parts += [f"{peers.num_unseen:,} not looked at"] if peers.num_unseen else []
+    return ", ".join(parts) if parts else "no other rank was compared"
