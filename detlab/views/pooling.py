@@ -25,11 +25,17 @@ MAX_COLUMNS: Final = 1500
 
 def codes_of(verdicts: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Codes:
     """Give the code of each call; what is set aside is not shown as a divergence."""
-    codes: Codes = verdicts + np.uint8(1)
-    if masks.any():
-        codes[(masks & Mask.SET_ASIDE) != 0] = MATCH
-        codes[(masks & Mask.UNTRACED) != 0] = UNTRACED
+    if not masks.max(initial=0):
+        return verdicts + np.uint8(1)
+    # multiplying by 0 or 1 is many times faster than picking the masked ones
+    codes: Codes = verdicts * without(masks, Mask.SET_ASIDE) + np.uint8(1)
+    codes *= without(masks, Mask.UNTRACED)
     return codes
+
+
+def without(masks: NDArray[np.uint8], mask: Mask) -> NDArray[np.uint8]:
+    """Give 1 where a mask is not set, else 0."""
+    return ((masks & np.uint8(mask)) == 0).view(np.uint8)
 
 
 def factor_for(size: int, limit: int) -> int:

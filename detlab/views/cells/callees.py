@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,11 +30,10 @@ class Callees:
         self._of_segment: dict[int, NDArray[np.int32]] = {}
         self._of_program: dict[int, NDArray[np.int32]] = {}
 
-    def add_all(self, ranks: Iterable[RankComparison]) -> None:
-        """Give every callee of some ranks its number."""
-        for rank in ranks:
-            self._table(rank.a)
-            self._table(rank.b)
+    def add(self, rank: RankComparison) -> None:
+        """Give every callee of a rank its number."""
+        self._table(rank.a)
+        self._table(rank.b)
 
     def of_program(self, program: Program, rank: RankComparison) -> NDArray[np.int32]:
         """Give the callee at each position of a program, read from one rank that runs it."""

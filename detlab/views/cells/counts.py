@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from detlab.comparison.ranks import RankComparison
 from detlab.schema import Mask, Verdict
 from detlab.views.cells.programs import Program
-from detlab.views.pooling import MATCH, codes_of
+from detlab.views.pooling import MATCH, UNTRACED, codes_of, without
 
 ASIDE: Final = 1 + len(Verdict)
 """The column, after those of the codes, that counts what was set aside."""
@@ -40,14 +40,16 @@ def count_calls(
 def _move_differing(rank: RankComparison, first: int, stop: int, counts: NDArray[np.int64]) -> None:
     """Take the calls between two positions that do not match from those that do."""
     verdicts = rank.verdicts[first:stop]
+    worst = int(verdicts.max(initial=0))
+    # comparing with each verdict up to the worst is faster than a histogram
     if rank.any_aside:
         masks = rank.masks[first:stop]
-        aside = (verdicts != Verdict.MATCH) & ((masks & (Mask.SET_ASIDE | Mask.UNTRACED)) == Mask.SET_ASIDE)
         codes = codes_of(verdicts, masks)
-        moved = {code: np.count_nonzero(codes == code) for code in range(ASIDE) if code != MATCH}
-        moved[ASIDE] = np.count_nonzero(aside)
-    else:  # comparing with each verdict up to the worst is faster than a histogram
-        worst = int(verdicts.max(initial=0))
+        moved = {1 + each: np.count_nonzero(codes == 1 + each) for each in range(1, worst + 1)}
+        differing = np.count_nonzero(verdicts * without(masks, Mask.UNTRACED))
+        moved[ASIDE] = differing - sum(moved.values())
+        moved[UNTRACED] = np.count_nonzero(masks & np.uint8(Mask.UNTRACED))
+    else:
         moved = {1 + each: np.count_nonzero(verdicts == each) for each in range(1, worst + 1)}
     for code, count in moved.items():
         counts[code] += count

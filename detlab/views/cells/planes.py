@@ -39,13 +39,18 @@ class Planes:
     @cached_property
     def ops(self) -> tuple[str, ...]:
         """Every op by its first appearance in the name tables."""
-        self.callees.add_all(self.cmp.ranks)
+        self.read_names()
         return tuple(dict.fromkeys(callee.op for callee in self.callees.names))
 
     @cached_property
     def _op_of(self) -> NDArray[np.int32]:
         rows = {op: row for row, op in enumerate(self.ops)}
         return np.array([rows[callee.op] for callee in self.callees.names], np.int32)
+
+    def read_names(self) -> None:
+        """Give every callee its number; ranks that run one program call the same ones."""
+        for program in self.programs:
+            self.callees.add(self.cmp.ranks[program.members[0]])
 
     def op_rows(self, program: Program) -> NDArray[np.int32]:
         """Give the row of the op at each position of a program."""
@@ -141,14 +146,16 @@ class Planes:
 
     def first_differing_step(self) -> int | None:
         """Give the least step in which a call differs that was not set aside; None without one."""
-        steps: set[int] = set()
+        first: int | None = None
         for program in self.programs:
-            slices = program.slices
-            edges = [slices["position"], slices["position"] + slices["num_rows"]]
             for number in program.members.tolist():
-                first, stop = np.searchsorted(self.cmp.ranks[number].divergent(), edges)
-                steps.update(slices["step"][first < stop].tolist())
-        return min(steps, default=None)
+                rank = self.cmp.ranks[number]
+                slices = program.slices if first is None else program.slices[program.slices["step"] < first]
+                found = self._odd_slices(number, slices)
+                if rank.any_aside:
+                    found = ((part, codes) for part, codes in found if codes.max() > MATCH)
+                first = min((int(part["step"]) for part, _ in found), default=first)
+        return first
 
 
 def codes_between(rank: RankComparison, first: int, stop: int) -> Codes:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison import Comparison
 from detlab.comparison.ranks import RankComparison
-from detlab.schema import Coordinate, Verdict
+from detlab.schema import Coordinate, Mask, Verdict
 from detlab.store import RankTrace
+from detlab.views.pooling import without
+
+_FIRST: Final = 256
+"""So many differing calls are looked at first, before all of them."""
 
 Group = tuple[str, int, int]
 """A label, the first displayed row, and one past the last."""
@@ -128,12 +132,14 @@ def _orders_of(axis: str) -> list[str]:
 
 def _severity(rank: RankComparison) -> int:
     """Give 0 for a rank without a divergence, 1 for one with some, 2 for one that holds an origin."""
-    divergent = rank.divergent()
-    if not len(divergent):
-        return 0
-    if not rank.any_aside:  # reading all verdicts in a row is faster than picking many
-        return 1 + bool(rank.verdicts.max() == Verdict.ORIGIN)
-    return 1 + bool((rank.verdicts[divergent] == Verdict.ORIGIN).any())
+    worst = rank.verdicts.max(initial=0)  # reading all in a row is faster than picking those that differ
+    if rank.any_aside and worst == Verdict.ORIGIN:
+        worst = (rank.verdicts * without(rank.masks, Mask.SET_ASIDE)).max()
+    if worst == Verdict.ORIGIN:
+        return 2
+    near = rank.differing[:_FIRST]
+    differs = rank.is_counted(near).any() or (len(rank.differing) > _FIRST and len(rank.divergent()))
+    return int(bool(differs))
 
 
 def _explained(values: Sequence[str], found: NDArray[np.float64]) -> float:

@@ -77,7 +77,7 @@ def check_window(window: object, size: tuple[int, int]) -> list[int] | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and type(value) is not bool and isfinite(value)
+    return isinstance(value, Real) and isfinite(value)
 
 
 def _inside(first: float, stop: float, limit: int) -> tuple[int, int]:

@@ -89,7 +89,7 @@ def find_calls(
     rows
         Number of the rank on each displayed row.
     """
-    planes.callees.add_all(planes.cmp.ranks)
+    planes.read_names()
     width = planes.num_columns("call", steps)
     wanted = np.array([text in f"{each.scope}\n{each.op}".lower() for each in planes.callees.names], bool)
     known = columns_with(planes, reference, steps, wanted, width)
