@@ -54,11 +54,6 @@ class _Stream:
     positions: dict[Key, list[int]] = field(default_factory=dict)
     place: dict[int, tuple[Key, int]] = field(default_factory=dict)
 
-    def add(self, key: Key, position: int) -> None:
-        positions = self.positions.setdefault(key, [])
-        self.place[position] = key, len(positions)
-        positions.append(position)
-
     def at(self, key: Key, order: int) -> int | None:
         """Give the position at a place in the order on a communicator; None where it is shorter."""
         found = self.positions.get(key, [])
@@ -363,12 +358,18 @@ def _read_stream(rank: RankComparison, positions: NDArray[np.intp]) -> _Stream:
     stream = _Stream()
     events = rank.events(positions, ("callee", "meta"))
     from_a = rank.rows(positions)[0] >= 0
-    columns = (events["callee"].tolist(), events["meta"].tolist(), from_a.tolist())
-    for position, number, meta, is_of_a in zip(positions.tolist(), *columns, strict=True):
-        trace = rank.a if is_of_a else rank.b
-        callee, attributes = trace.names.callees[number], dict(trace.names.metas[meta].attributes)
-        members = trace.header.groups.get(callee.group, ())
-        stream.add(_key(rank.rank, members, callee.op, attributes), position)
+    columns = (from_a.tolist(), events["callee"].tolist(), events["meta"].tolist())
+    known: dict[tuple[bool, int, int], tuple[Key, list[int]]] = {}  # hashing thousands of members takes long
+    for position, *kind in zip(positions.tolist(), *columns, strict=True):
+        is_of_a, number, meta = kind
+        if (found := known.get((is_of_a, number, meta))) is None:
+            trace = rank.a if is_of_a else rank.b
+            callee, attributes = trace.names.callees[number], dict(trace.names.metas[meta].attributes)
+            members = trace.header.groups.get(callee.group, ())
+            key = _key(rank.rank, members, callee.op, attributes)
+            found = known[is_of_a, number, meta] = key, stream.positions.setdefault(key, [])
+        stream.place[position] = found[0], len(found[1])
+        found[1].append(position)
     return stream
 
 
