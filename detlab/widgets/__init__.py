@@ -1,0 +1,29 @@
+"""Panels for notebooks, each of which stands alone: ``dl.widgets.map(cmp)``.
+
+Nothing here loads ipywidgets before a panel is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+_HOME: Final = {
+    "map": "divergence_map.DivergenceMap",
+}
+"""The module and the class that each panel lives in."""
+
+__all__ = ["map"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'detlab.widgets' has no attribute '{name}'")
+    module, _, attribute = _HOME[name].partition(".")
+    value = getattr(import_module(f"detlab.widgets.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME)
