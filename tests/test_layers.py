@@ -37,7 +37,7 @@ ALLOWED = {
 }  # fmt: skip
 INSIDE_FUNCTIONS = {
     "progress": {"tqdm", "IPython"}, "digest": {"torch"}, "captures": {"torch"},
-    "widgets": {"plotly", "IPython"},
+    "views": {"IPython"}, "widgets": {"plotly", "IPython"},
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from detlab.comparison.metrics.spikes import Excursion, find_spikes
 from detlab.errors import InputError
 from detlab.run import Run
 from detlab.schema import Verdict
-from detlab.views.figures import style
+from detlab.views.figures import new_figure, style
 from detlab.views.palette import NEUTRAL, VERDICT_COLOURS, css
 from detlab.views.series import (
     describe,
@@ -79,10 +79,8 @@ def curves(a: Comparison | Run, b: Run | str, name: str = "") -> go.Figure:
 
 
 def _one_run(pairs: pl.DataFrame, run: Run, name: str) -> go.Figure:
-    import plotly.graph_objects as go
-
     shown = thin(shown_rank(pairs), ["a"])
-    fig = go.Figure([_line(shown, "a", run.label), *_crosses(shown.with_columns(b="a"))[:1]])
+    fig = new_figure([_line(shown, "a", run.label), *_crosses(shown.with_columns(b="a"))[:1]])
     spikes = [each for each in find_spikes(run.metrics) if each.name == name]
     _shade(fig, spikes, CURVE_A, "")
     _mark_restarts(fig, run, "")
@@ -105,7 +103,12 @@ def _two_runs(pairs: pl.DataFrame, a: Run, b: Run, name: str) -> go.Figure:
     first, visible = first_difference(rank), first_visible(rank)
     shown = thin(rank, ["a", "b", "difference"])
     fig = make_subplots(
-        rows=3, cols=1, shared_xaxes=True, row_heights=[0.54, 0.23, 0.23], vertical_spacing=0.05
+        rows=3,
+        cols=1,
+        shared_xaxes=True,
+        row_heights=[0.54, 0.23, 0.23],
+        vertical_spacing=0.05,
+        figure=new_figure(),
     )
     for trace in (_line(shown, "a", a.label), _line(shown, "b", b.label), _circles(shown), *_crosses(shown)):
         fig.add_trace(trace, row=1, col=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from detlab.views.palette import NEUTRAL
@@ -10,6 +11,13 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 GRID_LINE = "rgba(128,128,128,0.25)"
+
+
+def new_figure(traces: Sequence[Any] = ()) -> go.Figure:
+    """Make a figure that shows itself also where plotly does not run, see `StaticFigure`."""
+    from detlab.views.static_figure import StaticFigure
+
+    return StaticFigure(list(traces))
 
 
 def style(fig: go.Figure, title: str, subtitle: str, height: int) -> go.Figure:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from detlab.comparison import Comparison
 from detlab.run import spans
 from detlab.schema import Verdict
-from detlab.views.figures import style
+from detlab.views.figures import new_figure, style
 from detlab.views.fill import make_grid
 from detlab.views.grid import MAX_MARKERS, Grid
 from detlab.views.palette import CODE_COLOURS, HATCH, NEUTRAL, VERDICT_COLOURS, css
@@ -49,11 +49,9 @@ def heatmap(cmp: Comparison, rows: str = "rank", columns: str = "call", step: in
     InputError
         There is no such picture, or the step was not compared.
     """
-    import plotly.graph_objects as go
-
     grid = make_grid(cmp, rows, columns, step)
     labels = [label(text) for text in grid.row_labels]
-    fig = go.Figure(
+    fig = new_figure(
         [_cells(cmp, grid, labels), *_hatching(grid, labels), *_legend(grid), _origins(cmp, grid, labels)]
     )
     names = f"{label(cmp.a.label)} against {label(cmp.b.label)}"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison import Comparison
 from detlab.schema import Mask, Verdict
-from detlab.views.figures import style
+from detlab.views.figures import new_figure, style
 from detlab.views.palette import VERDICT_COLOURS, css
 from detlab.views.text import label
 from detlab.views.timeline import timeline
@@ -53,10 +53,8 @@ def _count(verdicts: NDArray[np.uint8], masks: NDArray[np.uint8]) -> NDArray[np.
 
 def divergence_by_step(cmp: Comparison) -> go.Figure:
     """Draw how many calls diverge in each step, by verdict."""
-    import plotly.graph_objects as go
-
     counts = divergence_counts(cmp)
-    fig = go.Figure()
+    fig = new_figure()
     for verdict in Verdict:
         here = counts.filter(pl.col("verdict") == verdict.name.lower())
         total = int(here["num_calls"].sum())
