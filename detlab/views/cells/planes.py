@@ -14,7 +14,7 @@ from detlab.comparison.ranks import RankComparison
 from detlab.views.cells.callees import Callees
 from detlab.views.cells.counts import count_calls
 from detlab.views.cells.programs import Program, find_programs
-from detlab.views.pooling import MATCH, Codes, codes_of
+from detlab.views.pooling import MATCH, UNTRACED, Codes, codes_of
 
 _MAX_KEPT_BYTES: Final = 400_000_000
 
@@ -86,12 +86,13 @@ class Planes:
         cells = np.zeros((len(self.cmp.ranks) + 1, width), np.uint8)
         for program in self.programs:
             slices = program.slices_in(steps)
-            plain = [number for number in program.members.tolist() if not self.cmp.ranks[number].any_aside]
             if by_step:
-                cells[np.ix_(plain, np.searchsorted(steps, slices["step"]))] = MATCH
+                cells[np.ix_(program.members, np.searchsorted(steps, slices["step"]))] = MATCH
             else:  # the calls of a step fill its columns without a gap
-                cells[_range(plain), : program.width(steps)] = MATCH
+                cells[_range(program.members), : program.width(steps)] = MATCH
             for number in program.members.tolist():
+                if self.cmp.ranks[number].any_aside:  # some calls may be masked as untraced
+                    cells[number] = UNTRACED
                 for part, codes in self._odd_slices(number, slices):
                     column = np.searchsorted(steps, part["step"]) if by_step else int(part["column"])
                     size = 1 if by_step else len(codes)
@@ -170,8 +171,8 @@ def codes_at(rank: RankComparison, positions: NDArray[np.intp]) -> Codes:
     return codes_of(rank.verdicts[positions], rank.masks[positions])
 
 
-def _range(numbers: list[int]) -> list[int] | slice:
+def _range(numbers: NDArray[np.intp]) -> NDArray[np.intp] | slice:
     """Give numbers that follow each other as a slice, which is filled without a look-up."""
-    if numbers and numbers[-1] - numbers[0] + 1 == len(numbers):
-        return slice(numbers[0], numbers[-1] + 1)
+    if len(numbers) and numbers[-1] - numbers[0] + 1 == len(numbers):
+        return slice(int(numbers[0]), int(numbers[-1]) + 1)
     return numbers
