@@ -97,7 +97,11 @@ class Lineage:
 
 def follow(rank: RankComparison, first_step: int, last_step: int) -> Lineage:
     """Follow the differences of one rank through some steps."""
-    positions = rank.differing_in(first_step, last_step)
+    return follow_among(rank, rank.differing_in(first_step, last_step))
+
+
+def follow_among(rank: RankComparison, positions: NDArray[np.intp]) -> Lineage:
+    """Follow the differences of one rank through some differing calls, ascending."""
     tensors = tensors_of(rank, positions)
     inputs = differing(tensors, *_INPUTS)
     takes = np.isin(rank.verdicts[inputs["position"]], (*INPUTS_DIFFER, Verdict.ORIGIN))  # a lane of a list

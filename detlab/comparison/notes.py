@@ -18,8 +18,8 @@ from detlab.schema import Flag, Meta, Side, TensorMeta
 _MAX_PRODUCERS: Final = 3
 
 
-def notes_on(rank: RankComparison, position: int, reason: str) -> list[str]:
-    """Give one sentence for each thing that is worth knowing of a paired call that is a root for a reason."""
+def notes_on(rank: RankComparison, position: int, reason: str = "") -> list[str]:
+    """Give one sentence for each thing worth knowing of a paired call; of a root what its reason asks, too."""
     at_a, at_b = rank.rows_at(position)
     if at_a < 0 or at_b < 0:
         return []
@@ -92,10 +92,11 @@ def _other_strides(a: Meta, b: Meta) -> Iterator[str]:
 
 def _not_a_number(tensors: NDArray[np.void]) -> Iterator[str]:
     """Say so where NaN are born: finite inputs and outputs that are not."""
-    known = tensors[tensors["has_stats"] != 0]
-    inputs, outputs = (known[known["side"] == side] for side in (Side.INPUT, Side.OUTPUT))
+    inputs, outputs = (tensors[tensors["side"] == side] for side in (Side.INPUT, Side.OUTPUT))
+    if not inputs["has_stats"].all():
+        return  # of some input nobody knows
     for name in ("a", "b"):
-        born = int(outputs[f"nans_{name}"].sum())
+        born = int(outputs[outputs["has_stats"] != 0][f"nans_{name}"].sum())
         if born and not int(inputs[f"nans_{name}"].sum()):
             yield f"NaN are born here in run {name}: {born:,} in the output and none in the inputs"
 

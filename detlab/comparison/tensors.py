@@ -119,11 +119,10 @@ def _batch_details(
     seqs = trace.events.read(number, ["seq"])["seq"][rows]
     order = np.argsort(seqs)
     details = trace.details.read(number, _READ)
-    at = np.searchsorted(seqs[order], details["seq"])
-    belongs = at < len(seqs)
-    belongs[belongs] = seqs[order][at[belongs]] == details["seq"][belongs]
-    found = {name: details[name][belongs] for name in _READ[1:]}
-    position = positions[order][at[belongs]].astype(np.int64)
+    chosen = np.flatnonzero(np.isin(details["seq"], seqs))  # a few of many, for one call
+    found = {name: details[name][chosen] for name in _READ[1:]}
+    at = np.searchsorted(seqs[order], details["seq"][chosen])
+    position = positions[order][at].astype(np.int64)
     found["key"] = position << _KEY_SHIFT | found["side"].astype(np.int64) << 16 | found["index"]
     return found
 

@@ -158,8 +158,8 @@ def _stride_words(tensor: TensorSide | None) -> str:
 
 def _links(details: CallDetails, links: bool) -> str:
     """List the calls that made its inputs, and those that take its outputs."""
-    made = "".join(_link(link, "input", "made by", details.call, links) for link in details.links.makers)
-    used = "".join(_link(link, "output", "taken by", details.call, links) for link in details.links.users)
+    made = "".join(_link(link, "made by", details.call, links) for link in details.links.makers)
+    used = "".join(_link(link, "taken by", details.call, links) for link in details.links.users)
     more = details.links.num_users - len(details.links.users)
     used += f"<li>… and {more:,} more calls that take it.</li>" if more > 0 else ""
     unmade = unmade_words(details)
@@ -167,8 +167,8 @@ def _links(details: CallDetails, links: bool) -> str:
     return _section("Where its inputs come from", made) + _section("Where its outputs go", used)
 
 
-def _link(link: Link, side: str, word: str, call: CallRef, links: bool) -> str:
-    return f"<li>{html(link_words(link, side))} {word} {_call(link.call, call, links)}</li>"
+def _link(link: Link, word: str, call: CallRef, links: bool) -> str:
+    return f"<li>{html(link_words(link))} {word} {_call(link.call, call, links)}</li>"
 
 
 def _section(title: str, items: str) -> str:

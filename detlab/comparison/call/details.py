@@ -25,6 +25,7 @@ from detlab.comparison.call.unknown import why_unknown
 from detlab.comparison.captured import Captured
 from detlab.comparison.contradictions import num_lanes
 from detlab.comparison.ignored import why_aside
+from detlab.comparison.notes import notes_on
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.verdicts import BOOKKEEPING
 from detlab.errors import InputError
@@ -84,6 +85,8 @@ class CallDetails:
         The flags of its event in run a and in run b, by name in lower case.
     why
         For an unknown: why none of the other verdicts can be given. Empty for every other call.
+    notes
+        What else is known from its tensors and from what was chosen for it, one sentence each.
     before, after
         The calls just before and just after it, in the order of the rank.
     links
@@ -92,8 +95,8 @@ class CallDetails:
         For a call that communicates: what each member of its communicator gave; None for every other.
     peers
         The same site on every other rank.
-    findings
-        Row numbers in `Comparison.findings` of the findings that name this site.
+    findings, finding_classes
+        Row numbers in `Comparison.findings` of the findings that name this site, and the class of each.
     captures
         (rank, folder) of each capture of this site, those of this rank first.
     next
@@ -118,12 +121,14 @@ class CallDetails:
     call_sites: tuple[str, str]
     flags: tuple[tuple[str, ...], tuple[str, ...]]
     why: str
+    notes: tuple[str, ...]
     before: tuple[CallRef, ...]
     after: tuple[CallRef, ...]
     links: Links
     members: Members | None
     peers: Peers
     findings: tuple[int, ...]
+    finding_classes: tuple[str, ...]
     captures: tuple[Captured, ...]
     next: str
 
@@ -135,7 +140,15 @@ class CallDetails:
             name: getattr(self, name)
             for name in ("number", "kind", "group", "how", "why", "next", "num_tensors")
         }
-        listed = ("labels", "call_sites", "findings", "differing_lanes", "origin_lanes")
+        listed = (
+            "labels",
+            "call_sites",
+            "notes",
+            "findings",
+            "finding_classes",
+            "differing_lanes",
+            "origin_lanes",
+        )
         return {
             **self.call.to_json(),
             **plain,
@@ -212,12 +225,14 @@ def call_details(cmp: Comparison, number: int, position: int) -> CallDetails:
         call_sites=(a.meta.call_site if a else "", b.meta.call_site if b else ""),
         flags=(_flags(a), _flags(b)),
         why=why_unknown(rank, position, states, members),
+        notes=tuple(notes_on(rank, position)),
         before=before,
         after=after,
         links=links_of(rank, position, pairs),
         members=members,
         peers=cmp._programs.peers(number, Site.parse(call.site), in_b=a is None),
         findings=findings,
+        finding_classes=tuple(cmp.roots[each].finding_class for each in findings),
         captures=captures,
         next=next_step(cmp, call, states, findings, captures),
     )

@@ -1,8 +1,8 @@
 """Which calls made the inputs of one call, and which take its outputs: the nearest, equal or not.
 
-The rules are those of `detlab.comparison.lineage`: by digest, then by the bytes of the storage, then by the
-bits that changed in an XOR digest. It follows what differs through a whole step; here the calls near one
-call are looked at, also those that match.
+What differs is followed as `detlab.comparison.lineage` does, among the differing calls just before. It knows
+nothing of what is equal: that is looked for here among all calls nearby, by digest and then by the bytes of
+the storage, with the same two functions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison.call.refs import CallRef, call_ref
 from detlab.comparison.call.tensors import TensorPair
-from detlab.comparison.lineage import by_key, by_storage
+from detlab.comparison.lineage import by_key, by_storage, follow_among
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import TENSOR_DTYPE
 from detlab.schema import Side
@@ -28,6 +28,9 @@ MAX_LINKS: Final = 8
 _MAX_HITS: Final = 4_000
 """Tensors with a wanted digest or storage that are looked at; a digest of zeros can be everywhere."""
 
+_NUM_DIFFERING: Final = 500
+"""Differing calls before one among which a difference is followed."""
+
 _NUM_BATCHES: Final = 2
 """Batches of a trace that are looked at in each direction."""
 
@@ -38,18 +41,20 @@ class Link:
 
     Attributes
     ----------
-    index
-        Index of the input that was made, or of the output that is taken.
+    side, index
+        The tensor of this call, as `TensorPair` names it.
     other_index
-        Index of the other call's output or input.
+        Index of the other call's output or input; -1 where that is not known.
     by
-        How it is known: ``digest``, or ``storage`` where the bytes overlap.
+        How it is known: ``digest``, ``storage`` where the bytes overlap, or ``difference`` where what
+        differs was followed.
     run
         The run in which it was followed.
     call
         The other call.
     """
 
+    side: str
     index: int
     other_index: int
     by: str
@@ -107,11 +112,44 @@ def links_of(rank: RankComparison, position: int, pairs: Sequence[TensorPair]) -
     if not len(own):
         return Links(not_followed="its tensors were not recorded one by one")
     near = _near(trace, row, own[_is_one_of(own, inputs, outputs)])
-    makers, unmade = _makers(rank, row, own, near, inputs, in_b)
+    makers = _makers(rank, row, own, near, inputs, in_b)
     if not in_b and rows[1] >= 0:
+        makers = _preferring(_followed(rank, position), makers)
         makers += _other_makers(rank, rows[1], pairs, makers)
-    users = _users(rank, row, near, in_b)
-    return Links(tuple(makers), tuple(unmade), tuple(users[:MAX_LINKS]), len(users))
+    made = {link.index for link in makers if link.side == "input"}
+    unmade = tuple(index for index in sorted(inputs) if index not in made)
+    users, num_users = _users(rank, row, near, in_b)
+    return Links(tuple(makers), unmade, tuple(users), num_users)
+
+
+def _followed(rank: RankComparison, position: int) -> list[Link]:
+    """Follow what differs among the inputs, numbers and generator state of a call to the call before it."""
+    at = int(np.searchsorted(rank.differing, position))
+    if at == len(rank.differing) or rank.differing[at] != position:
+        return []
+    lineage = follow_among(rank, rank.differing[max(0, at - _NUM_DIFFERING) : at + 1])
+    found = [(change, source, part) for change, source, part in lineage.of(position) if source >= 0]
+    return [
+        Link(
+            _SIDES[Side(int(change["side"]))],
+            int(change["index"]),
+            part,
+            "difference",
+            "a",
+            call_ref(rank, source),
+        )
+        for change, source, part in found[:MAX_LINKS]
+    ]
+
+
+_SIDES: Final = {Side.INPUT: "input", Side.SCALARS: "scalars", Side.GENERATOR: "generator"}
+
+
+def _preferring(followed: Sequence[Link], near: Sequence[Link]) -> list[Link]:
+    """Give the makers that differ, and of every other input the nearest one."""
+    known = {(link.side, link.index) for link in followed}
+    links = [*followed, *(link for link in near if (link.side, link.index) not in known)]
+    return sorted(links, key=lambda link: (link.side != "input", link.index))
 
 
 def _wanted(pairs: Sequence[TensorPair], side: str) -> list[int]:
@@ -191,18 +229,16 @@ def _makers(
     near: _Near,
     wanted: Sequence[int],
     in_b: bool,
-) -> tuple[list[Link], list[int]]:
+) -> list[Link]:
     """Find the call that made each wanted input: the last one before it."""
     inputs = own[(own["side"] == Side.INPUT) & np.isin(own["index"], wanted)]
     outputs = _compared(rank, near.outputs[near.outputs["position"] < row], in_b)
     made, ways = _match(inputs, outputs)
-    links, unmade = [], []
-    for tensor, at, way in zip(inputs, made.tolist(), ways, strict=True):
-        if at < 0:
-            unmade.append(int(tensor["index"]))
-        else:
-            links.append(_link(rank, int(tensor["index"]), outputs[at], way, in_b))
-    return links, unmade
+    return [
+        _link(rank, "input", int(tensor["index"]), outputs[at], way, in_b)
+        for tensor, at, way in zip(inputs, made.tolist(), ways, strict=True)
+        if at >= 0
+    ]
 
 
 def _match(taken: NDArray[np.void], given: NDArray[np.void]) -> tuple[NDArray[np.int64], list[str]]:
@@ -219,9 +255,9 @@ def _compared(rank: RankComparison, tensors: NDArray[np.void], in_b: bool) -> ND
     return chosen
 
 
-def _link(rank: RankComparison, index: int, other: np.void, by: str, in_b: bool) -> Link:
+def _link(rank: RankComparison, side: str, index: int, other: np.void, by: str, in_b: bool) -> Link:
     position = int(rank.positions_of(np.array([other["position"]]), in_b=in_b)[0])
-    return Link(index, int(other["index"]), by, "b" if in_b else "a", call_ref(rank, position))
+    return Link(side, index, int(other["index"]), by, "b" if in_b else "a", call_ref(rank, position))
 
 
 def _other_makers(
@@ -233,13 +269,13 @@ def _other_makers(
     own = own[_is_one_of(own, wanted, [])]
     if not len(own):
         return []
-    links, _ = _makers(rank, row, own, _near(rank.b, row, own), wanted, in_b=True)
+    links = _makers(rank, row, own, _near(rank.b, row, own), wanted, in_b=True)
     known = {(link.index, link.call.position) for link in found}
     return [link for link in links if (link.index, link.call.position) not in known]
 
 
-def _users(rank: RankComparison, row: int, near: _Near, in_b: bool) -> list[Link]:
-    """Find the calls that take an output of this one: those of whose input it is the maker."""
+def _users(rank: RankComparison, row: int, near: _Near, in_b: bool) -> tuple[list[Link], int]:
+    """Find the calls that take an output of this one, as those of whose input it is the maker; count them."""
     inputs = _compared(rank, near.inputs[near.inputs["position"] > row], in_b)
     outputs = near.outputs[near.outputs["position"] >= row]
     made, ways = _match(inputs, outputs)
@@ -250,5 +286,4 @@ def _users(rank: RankComparison, row: int, near: _Near, in_b: bool) -> list[Link
         index = int(outputs["index"][made[at]])
         links.setdefault((index, int(inputs["position"][at])), (index, inputs[at], ways[at]))
     ordered = sorted(links.values(), key=lambda link: (int(link[1]["position"]), link[0]))
-    shown = [_link(rank, *link, in_b) for link in ordered[:MAX_LINKS]]
-    return shown + [shown[-1]] * (len(ordered) - len(shown)) if shown else []
+    return [_link(rank, "output", *link, in_b) for link in ordered[:MAX_LINKS]], len(ordered)

@@ -13,7 +13,7 @@ from detlab.comparison.ranks import RankComparison
 from detlab.comparison.reasons import REASONS
 from detlab.schema import Side, Verdict
 
-MAX_MEMBERS: Final = 32
+MAX_MEMBERS: Final = 16
 """So many members of a communicator are listed; of a larger one the group's judgement is not made again."""
 
 

@@ -65,13 +65,13 @@ def _form(a: TensorSide | None, b: TensorSide | None) -> str:
 def _links(details: CallDetails) -> Iterator[str]:
     links = details.links
     for link in links.makers[:_MAX_OTHERS]:
-        yield f"{link_words(link, 'input')} made by {ref_words(link.call, details)}"
+        yield f"{link_words(link)} made by {ref_words(link.call, details)}"
     if links.makers[_MAX_OTHERS:]:
         yield f"… and {len(links.makers) - _MAX_OTHERS} more inputs made by recorded calls"
     if unmade_words(details):
         yield unmade_words(details)
     for link in links.users[:_MAX_OTHERS]:
-        yield f"{link_words(link, 'output')} taken by {ref_words(link.call, details)}"
+        yield f"{link_words(link)} taken by {ref_words(link.call, details)}"
     if links.num_users > _MAX_OTHERS:
         yield f"… and {links.num_users - _MAX_OTHERS:,} more calls that take it"
 

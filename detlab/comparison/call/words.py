@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -73,12 +74,11 @@ def _sentences(details: CallDetails) -> Iterator[str]:
     if details.members is not None:
         yield from _members(details.members)
     yield from _flags(details)
-    yield from _choices(details)
+    yield from (f"{_capital(note)}." for note in details.notes)
+    yield from _call_sites(details)
     if details.how != "site":
         yield f"The runs' calls were matched by {_HOW[details.how]}."
-    if details.findings:
-        word = "Finding" if len(details.findings) == 1 else "Findings"
-        yield f"{word} {spans(list(details.findings))} name{'s' * (word == 'Finding')} this site."
+    yield from _findings(details)
 
 
 _HOW: Final = {
@@ -138,8 +138,9 @@ def _origin(details: CallDetails) -> str:
 
 def _why_origin(details: CallDetails) -> str:
     inputs = details.inputs
-    if details.members is not None and details.members.reason:
-        return f": {details.members.reason}"
+    if details.members is not None:
+        equal = "what it depends on is equal on every member, and its output differs"
+        return f": {details.members.reason or equal}"
     if inputs.same is False:
         lanes = _numbered("lane", details.origin_lanes) if details.origin_lanes else ""
         return f": in {lanes} the same inputs gave other outputs" if lanes else f": {REASONS['order'].why}"
@@ -250,19 +251,17 @@ def _flags(details: CallDetails) -> Iterator[str]:
             yield f"{_capital(says)}{only}."
 
 
-def _choices(details: CallDetails) -> Iterator[str]:
-    if details.call.verdict.startswith("only"):
-        return
-    for each in details.attributes:
-        if each.a != each.b:
-            yield f"The runs chose differently: {each.name} is {_said(each.a)} in a and {_said(each.b)} in b."
+def _call_sites(details: CallDetails) -> Iterator[str]:
     a, b = details.call_sites
     if a and b and a != b:
         yield f"It was called from {a} in a and from {b} in b."
+    elif a or b:
+        yield f"It was called from {a or b}."
 
 
-def _said(text: str | None) -> str:
-    return "not recorded" if text is None else text
+def _findings(details: CallDetails) -> Iterator[str]:
+    for number, kind in zip(details.findings, details.finding_classes, strict=True):
+        yield f"Finding {number} ({kind}) names this site."
 
 
 def tensor_name(pair: TensorPair) -> str:
@@ -296,6 +295,8 @@ def value_words(tensor: TensorSide | None) -> str:
     """Say what its numbers are like; absent, NaN, Inf, zero and empty are different states."""
     if tensor is None or tensor.absmax is None:
         return ""
+    if not math.isfinite(tensor.absmax):  # a foreign trace does not count, and says no more than that
+        return f"{'NaN' if math.isnan(tensor.absmax) else 'Inf'} in it"
     size = tensor.num_elements if tensor.dtype else -1
     if size == 0:
         return "empty"
@@ -308,7 +309,7 @@ def value_words(tensor: TensorSide | None) -> str:
 
 
 def _how_often(name: str, count: int, size: int) -> str:
-    """Count what is no number; a foreign trace only says that there is some, as a count of one."""
+    """Count what is no number."""
     if not count:
         return ""
     return f"all {name}" if count == size else f"{count:,} {name}"
@@ -332,11 +333,11 @@ def ref_words(ref: CallRef, details: CallDetails) -> str:
     return f"{ref.op} in {ref.scope or 'no module'}{step}{rank} ({ref.verdict}{aside})"
 
 
-def link_words(link: Link, side: str) -> str:
+def link_words(link: Link) -> str:
     """Name the tensor that a link is about, and how the link is known."""
-    by = "" if link.by == "digest" else ", by its bytes in memory"
+    by = ", by its bytes in memory" if link.by == "storage" else ""
     run = "" if link.run == "a" else " in run b"
-    return f"{side} {link.index}{run}{by}"
+    return f"{_NAMES.get(link.side, f'{link.side} {link.index}')}{run}{by}"
 
 
 def unmade_words(details: CallDetails) -> str:
