@@ -154,8 +154,10 @@ def _fresh(rank: RankComparison, steps: Sequence[int], aside: NDArray[np.intp]) 
     """Count calls that meet fresh memory, but for those that are counted as divergences."""
     index = rank.a.index
     flagged = int(index["fresh"][np.isin(index["step"], steps)].sum(dtype=np.int64))
-    counted = _num_flagged(rank, rank.divergent())
     fresh = aside[(rank.masks[aside] & Mask.FRESH_MEMORY) != 0]
+    if not flagged:  # then no event has to be read
+        return len(fresh)
+    counted = _num_flagged(rank, rank.divergent())
     return flagged - counted + len(fresh) - _num_flagged(rank, fresh)
 
 

@@ -190,7 +190,7 @@ class Comparison:
         """
         return pl.DataFrame([finding.to_json() for finding in self.roots], FINDING_COLUMNS)
 
-    @property
+    @cached_property
     def ignored(self) -> list[dict[str, Any]]:
         """What was set aside: kind, count and why, as in the JSON form."""
         return ignored(self.ranks, self.steps, self.counted)
