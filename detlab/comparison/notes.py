@@ -19,15 +19,16 @@ _MAX_PRODUCERS: Final = 3
 
 
 def notes_on(rank: RankComparison, position: int, reason: str = "") -> list[str]:
-    """Give one sentence for each thing worth knowing of a paired call; of a root what its reason asks, too."""
+    """Give one sentence for each thing worth knowing of a paired call; of a root what its reason asks for."""
     at_a, at_b = rank.rows_at(position)
     if at_a < 0 or at_b < 0:
         return []
     metas = _meta(rank, at_a, in_b=False), _meta(rank, at_b, in_b=True)
     tensors = tensors_of(rank, np.array([position]))
     flags = int(rank.events(np.array([position]), ("flags",))["flags"][0])
-    notes = list(_last_use(rank, position, tensors)) if reason == "unrecorded_write" else []
-    notes += [*_which_outputs(tensors), *_weak_inputs(rank, position, metas[0], tensors, flags)]
+    notes = [*_last_use(rank, position, tensors)] if reason == "unrecorded_write" else []
+    notes += _which_outputs(tensors) if reason else []
+    notes += _weak_inputs(rank, position, metas[0], tensors, flags)
     notes += _other_choice(*metas)
     notes += [*_other_strides(*metas), *_not_a_number(tensors), *_other_order(metas[0], tensors)]
     return [*notes, *_same_numbers(metas[0], tensors)]

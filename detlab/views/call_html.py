@@ -10,6 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from detlab.comparison.call import CallDetails, CallRef, Link, Members, Peers, TensorPair, TensorSide
+from detlab.comparison.call.tensors import most_telling
 from detlab.comparison.call.words import (
     digest_words,
     form_words,
@@ -98,11 +99,7 @@ def _says(details: CallDetails) -> str:
 
 def _tensors(details: CallDetails) -> str:
     """Put the tensors of both runs side by side; of many those that differ."""
-    shown = details.tensors
-    if len(shown) > _MAX_TENSORS:
-        order = {False: 0, None: 1, True: 2}
-        ranked = sorted(range(len(shown)), key=lambda at: (order[shown[at].same], at))
-        shown = tuple(shown[at] for at in sorted(ranked[:_MAX_TENSORS]))
+    shown = most_telling(details.tensors, _MAX_TENSORS)
     if not shown:
         return "<p>No tensor of this call was recorded.</p>"
     heads = (
@@ -133,10 +130,10 @@ def _cell(pair: TensorPair, which: int) -> Markup:
     tensors = pair.a, pair.b
     tensor = tensors[which]
     if tensor is None:
-        return Markup('<span class="unsaid">none</span>')
+        return Markup('<span class="unsaid">not there</span>')
     digests = digest_words(pair)
     digest = (
-        f'<code title="{html(tensor.digest)}">{html(digests[which])}</code>'
+        f'<code class="digest" title="{html(tensor.digest)}">{html(digests[which])}</code>'
         if tensor.digest
         else "not recorded"
     )
@@ -198,9 +195,7 @@ def _around(details: CallDetails, links: bool) -> str:
     ]
     if not rows:
         return ""
-    return (
-        f"<h4>Around it on this rank</h4>{table(('order', 'where', 'call'), rows, 'Calls around this one')}"
-    )
+    return table(("order", "where", "call"), rows, "Around it on this rank")
 
 
 def _order(ref: CallRef) -> str:
@@ -219,8 +214,7 @@ def _members(members: Members | None, links: bool) -> str:
         verdict = Markup(verdict_badge(each.verdict)) if each.verdict else "-"
         rows.append((Markup(call), each.coordinate or "not compared", gives_words(each), verdict))
     more = members.num_members - len(rows)
-    listed = table(("rank", "place", "its input", "its verdict"), rows, "Members", more)
-    return f"<h4>Members of the communicator</h4>{listed}"
+    return table(("rank", "place", "its input", "its verdict"), rows, "Members of the communicator", more)
 
 
 def _peers(peers: Peers, call: CallRef, links: bool) -> str:
@@ -251,9 +245,9 @@ def _path(path: pl.DataFrame | None, links: bool) -> str:
         return "<h4>How the difference got here</h4><p>No recorded call before it explains it.</p>"
     rows = [_hop(row, links) for row in path.head(_MAX_HOPS).to_dicts()]
     listed = table(
-        ("hop", "from", "through", "call"), rows, "Path back to where it began", len(path) - len(rows)
+        ("hop", "from", "through", "call"), rows, "How the difference got here", len(path) - len(rows)
     )
-    return f"<h4>How the difference got here</h4>{listed}"
+    return listed
 
 
 def _hop(row: dict[str, Any], links: bool) -> tuple[Any, ...]:

@@ -13,12 +13,13 @@ from detlab.comparison.call.members import Members, members_of
 from detlab.comparison.call.peers import Peers
 from detlab.comparison.call.refs import CallRef, call_ref, neighbours
 from detlab.comparison.call.tensors import (
+    MAX_TENSORS,
     Recorded,
     SideState,
     TensorPair,
+    most_telling,
     pair_tensors,
     recorded_at,
-    shown_first,
     side_state,
 )
 from detlab.comparison.call.unknown import why_unknown
@@ -216,7 +217,7 @@ def call_details(cmp: Comparison, number: int, position: int) -> CallDetails:
         set_aside=tuple(why_aside(rank, position, cmp.counted)),
         inputs=states[0],
         outputs=states[1],
-        tensors=tuple(shown_first(pairs)),
+        tensors=tuple(most_telling(pairs, MAX_TENSORS)),
         num_tensors=len(pairs),
         num_lanes=lanes,
         differing_lanes=differing,

@@ -154,10 +154,15 @@ def _preferring(followed: Sequence[Link], near: Sequence[Link]) -> list[Link]:
 
 def _wanted(pairs: Sequence[TensorPair], side: str) -> list[int]:
     """Choose which tensors are followed: those that differ first."""
-    mine = [pair for pair in pairs if pair.side == side]
+    mine = [pair for pair in pairs if pair.side == side and _has_digest(pair)]
     return [pair.index for pair in sorted(mine, key=lambda pair: (pair.same is not False, pair.index))][
         :MAX_LINKS
     ]
+
+
+def _has_digest(pair: TensorPair) -> bool:
+    run = pair.a or pair.b
+    return run is not None and run.digest is not None
 
 
 def _own(trace: RankTrace, row: int) -> NDArray[np.void]:

@@ -22,7 +22,7 @@ Rows = Mapping[tuple[int, int], np.void]
 """Detail rows of one event by side and index."""
 
 MAX_TENSORS: Final = 256
-"""So many tensors of a call are listed, those that differ first; all are counted."""
+"""So many tensors of a call are kept, those that differ first; all are counted."""
 
 _BY_ALGORITHM: Final = {ALGORITHM: Evidence.EXACT, XOR_DIGEST: Evidence.SCREEN}
 """What the digest of one tensor proves, whatever else of its side is missing."""
@@ -118,6 +118,8 @@ class SideState:
         As in `TensorPair`.
     num_tensors
         Number of tensors in run a, or in run b where only it makes the call.
+    num_parts
+        Number of tensors, scalar folds and generator states that either run has.
     num_differing, num_unsaid
         How many of them differ, and of how many nothing can be said.
     is_weak
@@ -130,6 +132,7 @@ class SideState:
     evidence: str
     why: str = ""
     num_tensors: int = 0
+    num_parts: int = 0
     num_differing: int = 0
     num_unsaid: int = 0
     is_weak: bool = False
@@ -338,6 +341,7 @@ def side_state(side: Side, a: Recorded | None, b: Recorded | None, pairs: Sequen
         evidence=level.name.lower(),
         why=why,
         num_tensors=known.event["n_out" if side is Side.OUTPUT else "n_in"],
+        num_parts=len(mine),
         num_differing=sum(pair.same is False for pair in mine),
         num_unsaid=sum(pair.same is None for pair in mine),
         is_weak=same is True and bool(flags & flag or any(pair.is_weak for pair in mine)),
@@ -372,9 +376,27 @@ def _no_evidence(side: Side, levels: Sequence[Evidence], num_tensors: int) -> st
     return f"not all {what} have a digest" if side is Side.OUTPUT else "its inputs have no digest"
 
 
-def shown_first(pairs: Sequence[TensorPair]) -> list[TensorPair]:
-    """Choose the tensors that are listed: those that differ, then those of which nothing is known."""
-    if len(pairs) <= MAX_TENSORS:
+def most_telling(pairs: Sequence[TensorPair], limit: int) -> list[TensorPair]:
+    """Choose the tensors that say most, in their order.
+
+    Those that differ come first, then what else is in their lanes, then those of which nothing is known.
+    What is the same in lanes that do not differ is left out altogether where there is more than fits.
+    """
+    if len(pairs) <= limit:
         return list(pairs)
-    ranked = sorted(range(len(pairs)), key=lambda at: ({False: 0, None: 1, True: 2}[pairs[at].same], at))
-    return [pairs[at] for at in sorted(ranked[:MAX_TENSORS])]
+    lanes = {pair.lane for pair in pairs if pair.same is False and pair.lane is not None}
+    telling = [_telling(pair, lanes) for pair in pairs]
+    ranked = sorted(range(len(pairs)), key=lambda at: (telling[at], at))
+    most = [at for at in ranked if telling[at] < _SAME] or ranked
+    return [pairs[at] for at in sorted(most[:limit])]
+
+
+_SAME: Final = 3
+
+
+def _telling(pair: TensorPair, lanes: set[int]) -> int:
+    if pair.same is False:
+        return 0
+    if pair.lane in lanes:
+        return 1
+    return 2 if pair.same is None else _SAME

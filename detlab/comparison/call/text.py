@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from detlab.comparison.call.refs import CallRef
-from detlab.comparison.call.tensors import TensorSide
+from detlab.comparison.call.tensors import TensorPair, TensorSide, most_telling
 from detlab.comparison.call.words import (
     digest_words,
     form_words,
@@ -41,17 +41,22 @@ def screen(details: CallDetails) -> str:
 
 
 def _tensors(details: CallDetails) -> Iterator[str]:
-    """List the tensors, those that differ first."""
-    order = {False: 0, None: 1, True: 2}
-    ranked = sorted(details.tensors, key=lambda pair: order[pair.same])
-    for pair in ranked[:_MAX_TENSORS]:
-        a, b = digest_words(pair)
-        digests = f"{a} in both" if pair.same and a == b else f"{a} in a, {b} in b"
-        facts = ", ".join(filter(None, [digests, _form(pair.a, pair.b)]))
+    """List the tensors that say most."""
+    shown = most_telling(details.tensors, _MAX_TENSORS)
+    for pair in shown:
+        facts = ", ".join(filter(None, [_digests(pair), _form(pair.a, pair.b)]))
         yield f"  {tensor_name(pair)}: {pair_words(pair)}; {facts}"
-    more = details.num_tensors - min(len(ranked), _MAX_TENSORS)
+    more = details.num_tensors - len(shown)
     if more > 0:
         yield f"  … and {more:,} more tensors"
+
+
+def _digests(pair: TensorPair) -> str:
+    a, b = digest_words(pair)
+    if a == b:
+        return f"{a} in both"
+    sides = ((a, "a", pair.a), (b, "b", pair.b))
+    return ", ".join(f"{digest} in {name}" for digest, name, side in sides if side is not None)
 
 
 def _form(a: TensorSide | None, b: TensorSide | None) -> str:

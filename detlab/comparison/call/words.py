@@ -69,20 +69,19 @@ def _sentences(details: CallDetails) -> Iterator[str]:
     if details.call.verdict not in ("only_a", "only_b"):
         yield f"{_capital(side_words('inputs', details.inputs))}."
         yield f"{_capital(side_words('outputs', details.outputs))}."
-    yield from (f"Set aside ({kind}): {why}." for kind, why in details.set_aside)
     yield from _lanes(details)
     if details.members is not None:
         yield from _members(details.members)
     yield from _flags(details)
     yield from (f"{_capital(note)}." for note in details.notes)
     yield from _call_sites(details)
-    if details.how != "site":
+    if details.how in _HOW and details.call.verdict not in ("only_a", "only_b"):
         yield f"The runs' calls were matched by {_HOW[details.how]}."
     yield from _findings(details)
 
 
 _HOW: Final = {
-    "aligned": "alignment, because the runs make other calls before it",
+    "aligned": "alignment, because the runs do not make the same calls in this part of the step",
     "override": "names that you gave",
 }
 
@@ -93,7 +92,11 @@ def _capital(text: str) -> str:
 
 def meaning(details: CallDetails) -> str:
     """Say in one sentence what the verdict means for this call, and never more than was recorded."""
-    return _MEANING[Verdict[details.call.verdict.upper()]](details)
+    says = _MEANING[Verdict[details.call.verdict.upper()]](details)
+    if not details.set_aside:
+        return says
+    why = "; ".join(f"{kind}: {why}" for kind, why in details.set_aside)
+    return f"Set aside, and not counted ({why}). By its record alone: {says[:1].lower()}{says[1:]}"
 
 
 def _match(details: CallDetails) -> str:
@@ -183,6 +186,8 @@ _MEANING: Final = {
 
 def side_words(what: str, state: SideState) -> str:
     """Say what is known of all inputs or of all outputs."""
+    if not state.num_parts:
+        return f"it {'takes' if what == 'inputs' else 'gives'} no tensor or number that was recorded"
     if state.same is None:
         return f"of its {what} nothing can be said: {state.why}"
     if not state.same:
@@ -224,16 +229,16 @@ def _members(members: Members) -> Iterator[str]:
     for gives, says in _GIVES.items():
         ranks = [each.rank for each in members.listed if each.gives == gives]
         if ranks:
-            yield f"{_capital(_ranks(ranks))}: {says}."
+            yield says.format(_ranks(ranks))
     if members.num_members > len(members.listed):
         rest = members.num_members - len(members.listed)
         yield f"{rest:,} more members were not asked."
 
 
 _GIVES: Final = {
-    "differs": "the input differs between the runs",
-    "unknown": "whether the input is equal is not known",
-    "not recorded": "the call was not found there",
+    "differs": "What {} gave differs between the runs.",
+    "unknown": "Whether what {} gave is equal is not known.",
+    "not recorded": "The call was not found on {}.",
 }
 
 
@@ -243,10 +248,11 @@ def gives_words(member: Member) -> str:
 
 
 def _flags(details: CallDetails) -> Iterator[str]:
-    aside = {kind for kind, _ in details.set_aside}
+    said = {kind for kind, _ in details.set_aside}
+    said |= {"weak_input"} if any(note.startswith("weak inputs") for note in details.notes) else set()
     for name, says in FLAGS.items():
         runs = [run for run, flags in zip("ab", details.flags, strict=True) if name in flags]
-        if runs and name not in aside:
+        if runs and name not in said:
             only = "" if len(runs) == 2 or details.call.verdict.startswith("only") else f" (in run {runs[0]})"
             yield f"{_capital(says)}{only}."
 
