@@ -30,14 +30,30 @@ def load_capture(path: str | Path) -> Capture:
     CaptureError
         There is no capture, it is unfinished, or it does not hold what it claims.
     """
+    capture = read_capture(path)
+    for storage in capture.storages:
+        check_blob(capture.path, storage)
+    return capture
+
+
+def read_capture(path: str | Path) -> Capture:
+    """Read what a capture says of itself, without its blobs: enough to list it, and quick for any size.
+
+    Parameters
+    ----------
+    path
+        As of `load_capture`, which is to be used before the call is made.
+
+    Raises
+    ------
+    CaptureError
+        There is no capture, it is unfinished, or a field is not what it must be.
+    """
     folder = find_capture(Path(path))
     try:
-        capture = Capture.from_json(_read_json(folder / CAPTURE_JSON), folder)
+        return Capture.from_json(_read_json(folder / CAPTURE_JSON), folder)
     except RecursionError as error:
         raise CaptureError(f"{folder / CAPTURE_JSON} nests too deeply.", EDITED_HINT) from error
-    for storage in capture.storages:
-        check_blob(folder, storage)
-    return capture
 
 
 def find_capture(path: Path) -> Path:

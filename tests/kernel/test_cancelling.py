@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from detlab.kernel.perturb.settings import current_settings
 from detlab.kernel.worker.__main__ import main
 from detlab.kernel.worker.protocol import Request
 from tests.kernel import misbehaving
+from tests.kernel.processes import workers
 
 aten = torch.ops.aten
 Captured = Callable[..., Capture]
@@ -68,20 +68,6 @@ def running(capture: Capture, **options: Any) -> Iterator[Running]:
     finally:
         found.cancel.set()
         found.thread.join()
-
-
-def workers() -> set[str]:
-    """The processes of this machine that make trials for this process."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-        except OSError:
-            continue
-        if b"detlab.kernel.worker" in words and int(parent) == os.getpid():
-            found.add(folder.name)
-    return found
 
 
 def wait_for_a_worker() -> None:

@@ -24,7 +24,7 @@ _IN_NEW: Final = "in "
 
 def replay_text(report: ReplayReport) -> str:
     """Write the report on one screen."""
-    rows = [("verdict", _verdict(report)), ("call", [f"{report.op} at {report.site}"])]
+    rows = [("verdict", verdict_lines(report)), ("call", [f"{report.op} at {report.site}"])]
     if len(report.conditions) > 1 or any(row.status != "done" for row in report.conditions):
         rows.append(("trials", _table(report.conditions)))
     rows += _outputs(report.outputs)
@@ -67,7 +67,7 @@ def _under(report: ReplayReport) -> str:
     return f": under {', '.join(names[:_MAX_NAMES])}{more}"
 
 
-def _verdict(report: ReplayReport) -> list[str]:
+def verdict_lines(report: ReplayReport) -> list[str]:
     """Give the verdict and its bound, one line each."""
     rows, name = [row for row in report.conditions if row.trials], report.outcome.replace("_", " ")
     if not rows:

@@ -1,0 +1,34 @@
+"""What a notebook saves of a widget: also a result that came after the widget was displayed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from uuid import uuid4
+
+from detlab.widgets.static_twin import StaticTwin
+
+
+class SavedOutput(StaticTwin):
+    """Base of a widget that puts its static twin into the notebook anew when its result has come."""
+
+    _display_id = ""
+
+    def _ipython_display_(self) -> None:
+        """Display it under a name, so that the output can be replaced."""
+        from IPython.display import display
+
+        self._display_id = self._display_id or uuid4().hex
+        data, metadata = self._repr_mimebundle_()
+        display(data, metadata=metadata, raw=True, display_id=self._display_id)  # type: ignore[no-untyped-call]
+
+    def save_output(self) -> None:
+        """Replace what the notebook holds of it; nothing where it was not displayed."""
+        ipython = sys.modules.get("IPython")
+        if not self._display_id or ipython is None or ipython.get_ipython() is None:
+            return
+        from IPython.display import update_display
+
+        data, metadata = self._repr_mimebundle_()
+        update: Any = update_display
+        update(data, metadata=metadata, raw=True, display_id=self._display_id)
