@@ -35,7 +35,7 @@ def code_of(
     lines = ["import detlab as dl", "", *_runs(cmp), *_compare(cmp)]
     shown = [f"{name}={state[name]!r}" for name in ("rows", "columns", "step", "order")]
     shown += [f"{name}={state[name]!r}" for name in ("hidden", "window") if state[name]]
-    shown += [f"selected={selected!r}"] if selected else []
+    shown += [f"selected={selected or ()!r}"]
     shown += [f"metric={metric!r}"] if metric else []
     shown += [f"journal={str(journal)!r}"] if journal else []
     lines += [f"explorer = dl.explore(cmp, {', '.join(shown)})", "explorer", ""]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
+from detlab.readers.metrics.names import choose_names, is_loss, is_measurement, is_norm
 from detlab.run import Run
 from detlab.views.series import describe, first_difference, metric_names, metric_pairs, shown_rank
 
@@ -25,16 +28,33 @@ class Metrics:
 
     @cached_property
     def names(self) -> list[str]:
-        """The metrics of either run: those that differ first before others, losses before others."""
-        every = metric_names(self.a, self.b)
-        firsts = {name: first_difference(self._all_ranks(name)) for name in every}
-        return sorted(
-            every, key=lambda name: (firsts[name] is None, firsts[name] or 0, "loss" not in name, name)
-        )
+        """The metrics of either run: those that differ first before others, losses and norms first."""
+        return sorted(metric_names(self.a, self.b), key=self._order)
+
+    def _order(self, name: str) -> tuple[Any, ...]:
+        first = first_difference(self._all_ranks(name))
+        telling = sum(name in chosen for chosen in self._telling)
+        return name in self._measurements, first is None, first or 0, -telling, name
+
+    @cached_property
+    def _measurements(self) -> set[str]:
+        return self._named(is_measurement)
+
+    @cached_property
+    def _telling(self) -> list[set[str]]:
+        """Names of losses, and names of losses and norms."""
+        losses = self._named(is_loss)
+        return [losses, losses | self._named(is_norm)]
+
+    def _named(self, holds: Callable[[pl.Expr], pl.Expr]) -> set[str]:
+        return {name for run in (self.a, self.b) for name in choose_names(run.metrics, holds)}
 
     def _all_ranks(self, name: str) -> pl.DataFrame:
         if name not in self._pairs:
-            self._pairs[name] = metric_pairs(self.a, self.b, name)
+            pairs = metric_pairs(self.a, self.b, name)
+            if name in self._measurements:  # it differs between any two runs
+                pairs = pairs.with_columns(differs=pl.lit(None, pl.Boolean))
+            self._pairs[name] = pairs
         return self._pairs[name]
 
     def shown(self, name: str) -> pl.DataFrame:
@@ -47,4 +67,6 @@ class Metrics:
 
     def says(self, name: str) -> str:
         """Say in one sentence where a metric first differs."""
+        if name in self._measurements:
+            return "a measurement of the machine, which proves nothing about the bits"
         return describe(self.shown(name))

@@ -23,7 +23,7 @@ class Selection(traitlets.HasTraits):
         A step, or None for no step in particular.
     """
 
-    called: traitlets.Tuple[tuple[int, ...]] = traitlets.Tuple()
+    called = traitlets.Tuple()
     step = traitlets.Int(None, allow_none=True)
 
     def clear(self) -> None:

@@ -53,7 +53,8 @@ def _row(number: int, label: str, meta: Meta, picture: Codes) -> tuple[Any, ...]
         f'<img alt="{html(says)}" width="{strip.shape[1]}" height="{_ROW_HEIGHT}" '
         f'style="display:block;max-width:none" src="{data_uri(strip)}">'
     )
-    return shorten(label, 40), Markup(image), origins, differing
+    name = Markup(f'<span style="white-space:nowrap">{html(shorten(label, 40))}</span>')
+    return name, Markup(image), origins, differing
 
 
 def _paint(meta: Meta, tile: Codes) -> Codes:
