@@ -315,7 +315,13 @@ class Comparison:
             wanted = Site.parse(site)
         except ValueError as error:
             raise InputError(str(error), "copy a site from first, sites or a finding") from error
-        return position_of(rank, wanted)
+        position = position_of(rank, wanted)
+        if position < 0:
+            raise InputError(
+                f"rank {rank.rank} makes the call {site}, which was not compared.",
+                "choose a call of a compared step, as sites lists them",
+            )
+        return position
 
     @cached_property
     def _tracer(self) -> Tracer:

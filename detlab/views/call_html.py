@@ -177,13 +177,16 @@ def _call(ref: CallRef, of: CallRef, links: bool) -> str:
     step = f" in step {ref.step}" if ref.step != of.step else ""
     aside = ", set aside" if ref.set_aside else ""
     name = f"<code>{_named(ref.op)}</code> in {_named(ref.scope) or 'no module'}{step}"
-    return f"{_button(name, ref.rank, ref.site, links)} {verdict_badge(ref.verdict)}{aside}"
+    return f"{_button(name, ref.rank, ref.site, links, ref.position)} {verdict_badge(ref.verdict)}{aside}"
 
 
-def _button(name: str, rank: int, site: str, links: bool) -> str:
+def _button(name: str, rank: int, site: str, links: bool, position: int | None = None) -> str:
+    """Make a name a button that says which call it is; its position tells apart two calls of one site."""
     if not links:
         return f'<span class="called">{name}</span>'
-    return f'<button type="button" class="called" data-rank="{rank}" data-site="{html(site)}">{name}</button>'
+    at = "" if position is None else f' data-position="{position}"'
+    data = f'data-rank="{rank}" data-site="{html(site)}"{at}'
+    return f'<button type="button" class="called" {data}>{name}</button>'
 
 
 def _around(details: CallDetails, links: bool) -> str:

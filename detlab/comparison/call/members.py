@@ -11,6 +11,7 @@ from detlab.comparison.communication import Collective, GroupJudge
 from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.reasons import REASONS
+from detlab.comparison.verdicts import ONE_SIDED
 from detlab.schema import Side, Verdict
 
 MAX_MEMBERS: Final = 16
@@ -60,7 +61,7 @@ class Members:
     reason
         Why the group judges as it does; empty where the call's own record decides.
     is_judged
-        Whether the group's judgement was made; not where it has too many members.
+        Whether the group's judgement was made; not where it has too many members, or one run lacks the call.
     """
 
     depends_on: str
@@ -84,7 +85,7 @@ def members_of(
     members = _contributors(call)
     by_rank = {each.rank: each for each in ranks}
     listed = tuple(_member(judge, call, by_rank, number) for number in members[:MAX_MEMBERS])
-    is_judged = len(members) <= MAX_MEMBERS
+    is_judged = len(members) <= MAX_MEMBERS and rank.verdicts[position] not in ONE_SIDED
     judged = judge.judge(alone, position) if is_judged else None
     because = tuple(number for number in judged.because if number != rank.rank) if judged else ()
     reason = REASONS[judged.reason].why if judged and judged.reason else ""

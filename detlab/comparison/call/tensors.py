@@ -267,7 +267,7 @@ def _statement(
     """Say whether a tensor is the same in both runs, on what evidence, and why not."""
     (run_a, run_b), (a, b) = runs, sides
     if run_a is None or run_b is None:
-        return None, Evidence.NONE, f"only run {'b' if run_a is None else 'a'} makes this call"
+        return None, Evidence.NONE, f"only in run {'b' if run_a is None else 'a'}"
     if a is None or b is None:
         return False, Evidence.STRUCTURE, f"only run {'b' if a is None else 'a'} has it"
     if side in (Side.INPUT, Side.OUTPUT) and run_a.meta.algorithm != run_b.meta.algorithm:
@@ -359,7 +359,7 @@ def fold_statement(side: Side, a: Recorded | None, b: Recorded | None) -> tuple[
     levels = [Evidence(each.event["evidence"] >> shift & 15) for each in (a, b)]
     level, equal = min(levels), a.event[name] == b.event[name]
     if level == Evidence.NONE:
-        return None, level, _no_evidence(side, levels, a.event["n_out" if side is Side.OUTPUT else "n_in"])
+        return None, level, _no_evidence(side, levels, (a, b))
     if level == Evidence.STRUCTURE and equal:
         return None, Evidence.NONE, "only shapes and dtypes were recorded, no values"
     if level == Evidence.STATISTIC and not equal:
@@ -367,13 +367,13 @@ def fold_statement(side: Side, a: Recorded | None, b: Recorded | None) -> tuple[
     return equal, level, ""
 
 
-def _no_evidence(side: Side, levels: Sequence[Evidence], num_tensors: int) -> str:
+def _no_evidence(side: Side, levels: Sequence[Evidence], runs: Sequence[Recorded]) -> str:
     what = "outputs" if side is Side.OUTPUT else "inputs"
     if max(levels) != Evidence.NONE:
         return f"run {'b' if levels[1] == Evidence.NONE else 'a'} has no evidence of its {what}"
-    if not num_tensors:
-        return f"it has no {what} that were recorded"
-    return f"not all {what} have a digest" if side is Side.OUTPUT else "its inputs have no digest"
+    if any(at == side for run in runs for at, _ in run.rows):
+        return f"not all {what} have a digest"
+    return f"its {what} have no digest"
 
 
 def most_telling(pairs: Sequence[TensorPair], limit: int) -> list[TensorPair]:

@@ -15,6 +15,9 @@ from detlab.schema import Verdict
 
 _UNPROVEN = "its inputs are equal only in what was recorded of them ({}), which does not prove equal bits"
 
+_BY_RECORD = ("other_digest", "no_evidence", "statistic")
+"""Reasons that the record of the call itself gives."""
+
 
 def why_unknown(
     rank: RankComparison, position: int, states: Sequence[SideState], members: Members | None
@@ -24,14 +27,23 @@ def why_unknown(
         return ""
     if members is not None and members.reason:
         return members.reason
+    reason = unknown_reason(rank, position)
+    if reason in _BY_RECORD:
+        return REASONS[reason].why
     if states[0].same and states[0].evidence in ("structure", "printed", "statistic"):
         return _UNPROVEN.format(states[0].evidence)
-    reason = unknown_reason(rank, position)
-    if reason not in ("other_digest", "no_evidence", "statistic") and states[0].same is False:
+    return _MEMBERS if members is not None else _by_tensors(rank, position, reason, states[0])
+
+
+_MEMBERS = "not all that its members gave, and that it depends on, is known"
+
+
+def _by_tensors(rank: RankComparison, position: int, reason: str, inputs: SideState) -> str:
+    """Tell apart what the record of one call cannot: the calls around it decided."""
+    if inputs.same is False:
         return REASONS["padding"].why
-    if reason == "ambiguous" and not _is_ambiguous(rank, position):
-        return REASONS["in_flight"].why
-    return REASONS[reason].why
+    is_in_flight = reason == "ambiguous" and not _is_ambiguous(rank, position)
+    return REASONS["in_flight" if is_in_flight else reason].why
 
 
 def _is_ambiguous(rank: RankComparison, position: int) -> bool:

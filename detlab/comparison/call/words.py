@@ -16,9 +16,13 @@ from detlab.comparison.reasons import REASONS
 from detlab.comparison.text import PROVES
 from detlab.run import spans
 from detlab.schema import Evidence, Verdict
+from detlab.text import shorten
 
 if TYPE_CHECKING:
     from detlab.comparison.call.details import CallDetails
+
+_LONGEST: Final = 60
+"""So many characters of another call's names are shown."""
 
 _MAX_NAMED: Final = 10
 """So many lanes or ranks are named one by one in a sentence."""
@@ -117,7 +121,8 @@ def _match(details: CallDetails) -> str:
 
 
 def _absorbed(details: CallDetails) -> str:
-    return "Its inputs differ and its outputs do not: the difference ends here, a divergence all the same."
+    what = "Its inputs differ" if details.inputs.same is False else "What its output depends on differs"
+    return f"{what} and its outputs do not: the difference ends here, a divergence all the same."
 
 
 def _receiver(details: CallDetails) -> str:
@@ -147,6 +152,11 @@ def _why_origin(details: CallDetails) -> str:
     if inputs.same is False:
         lanes = _numbered("lane", details.origin_lanes) if details.origin_lanes else ""
         return f": in {lanes} the same inputs gave other outputs" if lanes else f": {REASONS['order'].why}"
+    return _with_equal_inputs(details)
+
+
+def _with_equal_inputs(details: CallDetails) -> str:
+    inputs = details.inputs
     if "seeded" in (*details.flags[0], *details.flags[1]):
         return f": {REASONS['seeded'].why}"
     if not inputs.num_tensors:
@@ -336,7 +346,8 @@ def ref_words(ref: CallRef, details: CallDetails) -> str:
     step = f" in step {ref.step}" if ref.step != details.call.step else ""
     rank = f" on rank {ref.rank}" if ref.rank != details.call.rank else ""
     aside = ", set aside" if ref.set_aside else ""
-    return f"{ref.op} in {ref.scope or 'no module'}{step}{rank} ({ref.verdict}{aside})"
+    name = f"{shorten(ref.op, _LONGEST)} in {shorten(ref.scope, _LONGEST) or 'no module'}"
+    return f"{name}{step}{rank} ({ref.verdict}{aside})"
 
 
 def link_words(link: Link) -> str:
