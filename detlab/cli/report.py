@@ -14,6 +14,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "-o", "--output", default="report.html", metavar="FILE", help="where to write (default: report.html)"
     )
+    parser.add_argument(
+        "--redact", action="store_true", help="write 'host 1' and 'PATH/name' for hosts and absolute paths"
+    )
     parser.add_argument("--json", action="store_true", help="print the path and the verdict as JSON")
     add_options(parser)
     parser.set_defaults(run=run)
@@ -26,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from detlab.views.document import report
 
     cmp = compare(*runs_of(args), **options_of(args))
-    written = report(cmp, args.output)
+    written = report(cmp, args.output, redact=args.redact)
     if args.json:
         print_json({"schema": "detlab.report/1", "verdict": cmp.verdict, "path": str(written)})
     else:

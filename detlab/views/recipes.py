@@ -47,7 +47,13 @@ def _recipe(run: Run, places: set[Coordinate]) -> dict[str, str]:
         for name, value in _flat(trace.header.recipe):
             ranks[name][value].append(trace.header.rank)
     merged = {name: _merged(values, len(compared)) for name, values in ranks.items()}
-    manifest = {"created": run.manifest.created, "recorder": run.manifest.recorder}
+    told = run.manifest
+    manifest = {
+        "created": told.created,
+        "recorder": told.recorder,
+        "layout": told.layout,
+        "racks": told.racks,
+    }
     return merged | dict(_flat(manifest, "manifest."))
 
 

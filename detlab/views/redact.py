@@ -96,7 +96,8 @@ class Redactor:
 
 def _named(path: str) -> str:
     name = last_part(path)
-    return f"PATH/{name}" if name else "PATH"
+    slash = "%2F" if path.startswith("%2F") else "/"  # inside a site
+    return f"PATH{slash}{name}" if name else "PATH"
 
 
 def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:

@@ -18,6 +18,7 @@ from detlab.views.palette import VERDICT_COLOURS, css
 from detlab.views.path_svg import paths_html
 from detlab.views.recipes import is_version, recipe_entries
 from detlab.views.routes import Routes
+from detlab.views.sections_notes import next_section, notes_section
 from detlab.views.series import (
     describe,
     first_difference,
@@ -92,7 +93,7 @@ def _finding(finding: Finding, paths: str) -> str:
         ("why", finding.why),
     )
     listed = "".join(f"<div><dt>{name}</dt><dd>{html(text)}</dd></div>" for name, text in facts)
-    sites = "".join(f"<li><code>{html(site)}</code></li>" for site in finding.sites)
+    sites = "".join(f"<li>{_site(finding.ranks[0], site, site)}</li>" for site in finding.sites)
     return (
         f'<article class="finding"><h3><span class="class">{html(finding.finding_class)}</span> '
         f"<code>{html(finding.op)}</code></h3><dl>{listed}</dl>"
@@ -101,6 +102,11 @@ def _finding(finding: Finding, paths: str) -> str:
         f"<summary>{_number(finding.num_sites, 'call')}, "
         f"{_number(len(finding.sites), 'site')} listed</summary><ul>{sites}</ul></details></article>"
     )
+
+
+def _site(rank: int, site: str, name: str) -> str:
+    """Name a call so that the living map can offer a way to it."""
+    return f'<code data-rank="{rank}" data-site="{html(site)}" title="{html(site)}">{html(name)}</code>'
 
 
 def _number(count: int, noun: str) -> str:
@@ -137,7 +143,7 @@ def _calls(frame: pl.DataFrame, caption: str) -> str:
             _verdict(row["verdict"]),
             row["step"],
             row["phase"],
-            Markup(f'<code title="{html(row["site"])}">{html(shorten(row["op"], 60))}</code>'),
+            Markup(_site(row["rank"], row["site"], shorten(row["op"], 60))),
             Markup(f'<span class="scope">{html(shorten(row["scope"], 60) or "no module")}</span>'),
             row["seq_a"],
             row["seq_b"],
@@ -248,16 +254,18 @@ def problems(cmp: Comparison) -> str:
 
 
 def recipes(cmp: Comparison) -> str:
-    """Show where the recipes of the runs differ, and the versions of both."""
+    """Show where the manifests and recipes of the runs differ, and the versions of both."""
     entries = recipe_entries(cmp)
     differing = [entry for entry in entries if entry.differs]
     versions = [entry for entry in entries if is_version(entry) and not entry.differs]
-    said = "<p>The recorded recipes do not differ.</p>"
+    said = "<p>The recorded manifests and recipes do not differ.</p>"
     if differing:
         rows = [
             (entry.name, shorten(entry.a, 200) or None, shorten(entry.b, 200) or None) for entry in differing
         ]
-        said = table(("entry", "a", "b"), rows[:MAX_ROWS], "Where the recipes differ", len(rows) - MAX_ROWS)
+        said = table(
+            ("entry", "a", "b"), rows[:MAX_ROWS], "Where manifests and recipes differ", len(rows) - MAX_ROWS
+        )
     if not entries:
         said = "<p>No recipe was recorded.</p>"
     alike = [(entry.name, shorten(entry.a, 200)) for entry in versions[:MAX_ROWS]]
@@ -266,6 +274,8 @@ def recipes(cmp: Comparison) -> str:
 
 SECTIONS: Final[tuple[tuple[str, str, Callable[[Comparison], str]], ...]] = (
     ("findings", "Findings", findings),
+    ("next", "What to do next", next_section),
+    ("notes", "Notes and hypotheses", notes_section),
     ("map", "Map of ranks and calls", picture),
     ("firsts", "Where each rank first differs", firsts),
     ("steps", "Divergence by step", by_step),
@@ -274,6 +284,6 @@ SECTIONS: Final[tuple[tuple[str, str, Callable[[Comparison], str]], ...]] = (
     ("aside", "Set aside", aside),
     ("structure", "Structure", structure),
     ("problems", "Problems", problems),
-    ("recipes", "Recipes", recipes),
+    ("recipes", "Manifests and recipes", recipes),
 )
 """Anchor, title and writer of each section; one that has nothing to say gives an empty text."""

@@ -3,7 +3,8 @@
 import { readFileSync } from "node:fs";
 
 const { script, payload, questions } = JSON.parse(readFileSync(0, "utf-8"));
-const { openSource } = await import(`data:text/javascript;base64,${Buffer.from(script).toString("base64")}`);
+const code = Buffer.from(`${script}\nexport { openSource };`).toString("base64");
+const { openSource } = await import(`data:text/javascript;base64,${code}`);
 const source = await openSource(payload);
 const plain = (name, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value);
 const answers = questions.map(([method, ...given]) => source[method](...given) ?? null);

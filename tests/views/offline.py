@@ -4,9 +4,10 @@ import json
 import shutil
 import subprocess
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+
+from detlab.views.document_script import offline_code
 
 
 @cache
@@ -23,11 +24,7 @@ def node():
 
 def ask(payload, questions):
     """Give the answer to each question [method of OfflineSource, arguments…]."""
-    given = {
-        "script": files("detlab.views").joinpath("static/offline.js").read_text("utf-8"),
-        "payload": payload,
-        "questions": questions,
-    }
+    given = {"script": offline_code(), "payload": payload, "questions": questions}
     script = Path(__file__).with_name("ask_offline.mjs")
     done = subprocess.run(
         [node(), str(script)],
