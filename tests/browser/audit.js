@@ -4,6 +4,8 @@
   const SMALLEST_PX = 12;
   const SLACK_PX = 1.5; // boxes of text are a little taller than its letters
 
+  const RING_PX = 8; // room for a focus ring around what fills its parent
+
   const name = (element) => {
     const text = (element.textContent || '').trim().replace(/\s+/g, ' ').slice(0, 40);
     return `<${element.tagName.toLowerCase()} class="${element.getAttribute('class') || ''}"> ${text}`;
@@ -68,7 +70,7 @@
 
   /** Elements beyond the right edge of the root that no scrolling ancestor holds. */
   const overflow = () => {
-    const edge = root.getBoundingClientRect().right + SLACK_PX;
+    const edge = root.getBoundingClientRect().right + RING_PX;
     const held = (element) => upwards(element).slice(1).some((at) => at !== root && clips(at));
     const out = Array.from(root.querySelectorAll('*'))
       .filter((element) => shown(element) && !held(element))

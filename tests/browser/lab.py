@@ -94,7 +94,8 @@ def set_theme(page: Page, theme: str) -> None:
         f"JupyterLab {theme.title()}",
     )
     light = "true" if theme == "light" else "false"
-    page.wait_for_selector(f"body[data-jp-theme-light={light}]", timeout=LIMIT_MS)
+    page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached", timeout=LIMIT_MS)
+    page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=LIMIT_MS)
 
 
 @contextmanager
