@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from detlab import samples, testing, views
+    from detlab import samples, testing, views, widgets
     from detlab.captures import Capture, load_capture
     from detlab.comparison import (
         Association,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from detlab.record import Recorder
     from detlab.run import Run
     from detlab.views import report
+    from detlab.widgets import explore
 
 __version__ = "0.1.0"
 
@@ -78,6 +79,7 @@ __all__ = [
     "compare_change",
     "compare_many",
     "compare_metrics",
+    "explore",
     "find_failures",
     "load_capture",
     "load_comparison",
@@ -92,6 +94,7 @@ __all__ = [
     "testing",
     "triage",
     "views",
+    "widgets",
 ]
 
 _HOME: Final = {
@@ -118,6 +121,7 @@ _HOME: Final = {
     "compare_change": "comparison",
     "compare_many": "comparison",
     "compare_metrics": "comparison",
+    "explore": "widgets",
     "find_failures": "comparison",
     "load_capture": "captures",
     "load_comparison": "comparison",

@@ -9,11 +9,15 @@ from importlib import import_module
 from typing import Any, Final
 
 _HOME: Final = {
+    "details": "details_panel.DetailsPanel",
+    "explore": "explorer.explore",
+    "findings": "findings_panel.FindingsPanel",
     "map": "divergence_map.DivergenceMap",
+    "metrics": "metrics_panel.MetricsPanel",
 }
 """The module and the class that each panel lives in."""
 
-__all__ = ["map"]
+__all__ = ["details", "explore", "findings", "map", "metrics"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from detlab.views.call_html import call_html
 from detlab.views.text import html
 from detlab.widgets.html_panel import HtmlPanel
 from detlab.widgets.panel_css import PANEL_CSS
-from detlab.widgets.selection import Selection, find_call, place_of
+from detlab.widgets.selection import Selection, clicked_call, find_call, place_of
 from detlab.widgets.static_twin import StaticTwin, Twin
 
 _NOTHING: Final = (
@@ -85,8 +85,8 @@ class DetailsPanel(StaticTwin, HtmlPanel):
     def _act(self, data: dict[str, Any]) -> None:
         """Select the call that was clicked; data comes from a browser, and may name what is not there."""
         try:
-            self.selection.called = find_call(self._cmp, int(data["rank"]), str(data["site"]))
-        except (InputError, KeyError, ValueError, TypeError):
+            self.selection.called = clicked_call(self._cmp, data)
+        except InputError:
             return
 
     def still(self) -> str:

@@ -13,7 +13,7 @@ from detlab.views.text import html, shorten
 from detlab.widgets.findings_panel_html import MAX_FINDINGS, findings_html
 from detlab.widgets.html_panel import HtmlPanel
 from detlab.widgets.panel_css import PANEL_CSS
-from detlab.widgets.selection import Selection, find_call, place_of
+from detlab.widgets.selection import Selection, clicked_call, find_call, place_of
 from detlab.widgets.static_twin import StaticTwin, Twin
 from detlab.widgets.static_twin_tables import plain_table
 from detlab.widgets.styles import verdict_mark, verdict_sign
@@ -83,7 +83,7 @@ class FindingsPanel(StaticTwin, HtmlPanel):
 
     def _called(self, data: dict[str, Any]) -> tuple[int, int] | None:
         if "finding" not in data:
-            return find_call(self._cmp, int(data["rank"]), str(data["site"]))
+            return clicked_call(self._cmp, data)
         finding = self._cmp.roots[int(data["finding"])]
         if "rank" in data:
             return first_call(self._cmp, finding, int(data["rank"]))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import traitlets
 
 from detlab.comparison import Comparison
-from detlab.comparison.places import call_row, position_of, site_at
+from detlab.comparison.places import position_of, site_at
 from detlab.errors import InputError
 from detlab.schema import Site
 
@@ -47,9 +48,7 @@ def find_call(cmp: Comparison, rank: int, site: str) -> tuple[int, int]:
     InputError
         The rank was not compared, makes no such call, or the text is no site.
     """
-    number = next((n for n, each in enumerate(cmp.ranks) if each.rank == rank), None)
-    if number is None:
-        raise InputError(f"rank {rank} was not compared.", "choose one of those in Comparison.first")
+    number = _number_of(cmp, rank)
     try:
         wanted = Site.parse(site)
     except ValueError as error:
@@ -58,6 +57,35 @@ def find_call(cmp: Comparison, rank: int, site: str) -> tuple[int, int]:
     if position < 0:
         raise InputError(f"rank {rank} has the call {site}, and it was not compared.", "choose another step")
     return number, position
+
+
+def clicked_call(cmp: Comparison, data: Mapping[str, Any]) -> tuple[int, int]:
+    """Give the call that a button names by ``rank`` and ``position``, or by ``rank`` and ``site``.
+
+    Raises
+    ------
+    InputError
+        There is no such call: the data comes from a browser.
+    """
+    try:
+        rank = int(data["rank"])
+        position = int(data["position"]) if "position" in data else None
+        site = str(data["site"]) if position is None else ""
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("this names no call.", "click on a call") from error
+    if position is None:
+        return find_call(cmp, rank, site)
+    number = _number_of(cmp, rank)
+    if not 0 <= position < len(cmp.ranks[number].verdicts):
+        raise InputError(f"rank {rank} has no call at {position}.", "click on a call")
+    return number, position
+
+
+def _number_of(cmp: Comparison, rank: int) -> int:
+    number = next((n for n, each in enumerate(cmp.ranks) if each.rank == rank), None)
+    if number is None:
+        raise InputError(f"rank {rank} was not compared.", "choose one of those in Comparison.first")
+    return number
 
 
 def place_of(cmp: Comparison, called: tuple[int, ...]) -> tuple[int, str] | None:
@@ -71,8 +99,3 @@ def place_of(cmp: Comparison, called: tuple[int, ...]) -> tuple[int, str] | None
 def step_of(cmp: Comparison, called: tuple[int, ...]) -> int | None:
     """Give the step of a selected call."""
     return cmp.ranks[called[0]].step_at(called[1]) if called else None
-
-
-def row_of(cmp: Comparison, called: tuple[int, ...]) -> dict[str, Any]:
-    """Give a selected call as a row of `detlab.comparison.places.SITE_COLUMNS`."""
-    return call_row(cmp.ranks[called[0]], called[1])

@@ -15,7 +15,7 @@ from detlab.errors import DetlabError, InputError
 from detlab.views.text import html
 from detlab.widgets.html_panel import HtmlPanel
 from detlab.widgets.panel_css import PANEL_CSS, static_text
-from detlab.widgets.selection import Selection, find_call, place_of
+from detlab.widgets.selection import Selection, clicked_call, place_of
 from detlab.widgets.toolbar_html import journal_html
 
 
@@ -150,7 +150,7 @@ class NotesPanel(ipywidgets.VBox):  # type: ignore[misc]
                 self._try(lambda: journal.judge(number, state, self.why.value), "")
                 self.why.value = ""
             else:
-                self.selection.called = find_call(self._cmp, int(data["rank"]), str(data["site"]))
+                self.selection.called = clicked_call(self._cmp, data)
         except InputError as error:
             self._say(f"{error.finding} {error.hint}")
         except (KeyError, ValueError, TypeError):

@@ -10,7 +10,7 @@ from detlab.schema import Phase
 from detlab.testing import Call, make_run
 from detlab.widgets.details_panel import DetailsPanel, Newest
 from detlab.widgets.findings_panel import FindingsPanel
-from detlab.widgets.selection import Selection, find_call, place_of, step_of
+from detlab.widgets.selection import Selection, clicked_call, find_call, place_of, step_of
 from detlab.widgets.verdict_bar import VerdictBar, remedies
 from tests.views.stories import set_aside, story
 from tests.widgets.explorer_stories import ORIGIN, act, assert_only_text, diverged, equal, race, read
@@ -263,6 +263,30 @@ def test_clearing_a_selection_clears_call_and_step():
     selection = Selection(called=(0, 1), step=3)
     selection.clear()
     assert (selection.called, selection.step) == ((), None)
+
+
+def test_a_call_is_named_by_its_position_where_a_button_knows_it():
+    cmp = diverged()
+    called = find_call(cmp, 1, ORIGIN)
+    assert clicked_call(cmp, {"rank": "1", "position": str(called[1]), "site": "other"}) == called
+    assert clicked_call(cmp, {"rank": "1", "site": ORIGIN}) == called
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"rank": "1", "position": "999"},
+        {"rank": "1", "position": "-1"},
+        {"rank": "5", "position": "0"},
+        {"rank": "1", "position": "x"},
+        {"rank": "1"},
+        {"rank": None, "site": ORIGIN},
+    ],
+    ids=str,
+)
+def test_a_button_that_names_no_call_is_refused(data):
+    with pytest.raises(InputError):
+        clicked_call(diverged(), data)
 
 
 # Hostile names
