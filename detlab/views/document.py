@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import partial
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -21,7 +22,7 @@ from detlab.views.encoded_calls import EncodedCalls, encode_calls
 from detlab.views.encoded_map import EncodedMap, encode_map
 from detlab.views.palette import DARK, LIGHT, VERDICT_COLOURS, Theme, css
 from detlab.views.redact import Redactor, kinds_of, redacting
-from detlab.views.sections import SECTIONS, banner
+from detlab.views.sections import SECTIONS, banner, by_step, picture
 from detlab.views.sections_map import map_section
 from detlab.views.sections_notes import journal_of, notes_section
 from detlab.views.text import html
@@ -100,8 +101,12 @@ class _Living(NamedTuple):
 
 def _page(cmp: Comparison, journal: Journal | None) -> str:
     source = MapSource(cmp)
-    sections = {name: write(cmp) for name, _, write in SECTIONS}
-    sections["notes"] = notes_section(cmp, journal)
+    with_more = {
+        "map": partial(picture, source=source),
+        "steps": partial(by_step, source=source),
+        "notes": partial(notes_section, journal=journal),
+    }
+    sections = {name: with_more.get(name, write)(cmp) for name, _, write in SECTIONS}
     fixed = sum(map(len, sections.values())) + len(page_script())
     living = _living(source, fixed) if all(source.size(source.normal({}))) else None
     sections["map"] = map_section(cmp, sections["map"], *(living or (None, None)))

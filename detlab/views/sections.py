@@ -11,6 +11,7 @@ from detlab.comparison import Comparison, Finding
 from detlab.comparison.text import PROVES, coverage_line, headline
 from detlab.run import Run, spans
 from detlab.schema import Verdict
+from detlab.views.cells import MapSource
 from detlab.views.chart_svg import Line, bar_chart, line_chart
 from detlab.views.fill import make_grid
 from detlab.views.map_html import map_html, swatch
@@ -113,11 +114,12 @@ def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def picture(cmp: Comparison) -> str:
+def picture(cmp: Comparison, source: MapSource | None = None) -> str:
     """Draw the map of ranks by calls: the first step that differs, then the worst over all steps."""
+    source = source or MapSource(cmp)
     firsts = cmp.first["step"].to_list()
-    first = map_html(cmp, make_grid(cmp, step=min(firsts))) if firsts and len(cmp.steps) > 1 else ""
-    return first + map_html(cmp, make_grid(cmp))
+    steps = [min(firsts), None] if firsts and len(cmp.steps) > 1 else [None]
+    return "".join(map_html(cmp, make_grid(cmp, step=step, source=source)) for step in steps)
 
 
 def firsts(cmp: Comparison) -> str:
@@ -157,9 +159,11 @@ def _verdict(name: str) -> Markup:
     return Markup(f'<span class="nowrap">{swatch(Verdict[name.upper()])} {name}</span>')
 
 
-def by_step(cmp: Comparison) -> str:
+def by_step(cmp: Comparison, source: MapSource | None = None) -> str:
     """Draw and list how many calls diverge in each step."""
-    counts = divergence_counts(cmp).pivot(on="verdict", index="step", values="num_calls", maintain_order=True)
+    counts = divergence_counts(cmp, source).pivot(
+        on="verdict", index="step", values="num_calls", maintain_order=True
+    )
     present = [v for v in Verdict if v != Verdict.MATCH and counts[v.name.lower()].sum()]
     if not present:
         return ""

@@ -6,49 +6,40 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from detlab.comparison import Comparison
-from detlab.schema import Mask, Verdict
+from detlab.schema import Verdict
+from detlab.views.cells import MapSource
 from detlab.views.figures import new_figure, style
 from detlab.views.palette import VERDICT_COLOURS, css
 from detlab.views.text import label
-from detlab.views.timeline import timeline
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-def divergence_counts(cmp: Comparison) -> pl.DataFrame:
+def divergence_counts(cmp: Comparison, source: MapSource | None = None) -> pl.DataFrame:
     """Count the calls of each step by verdict, without what was set aside.
+
+    Parameters
+    ----------
+    source
+        What maps of the comparison are made from, to count nothing again.
 
     Returns
     -------
     One row per compared step and verdict, in order: ``step``, ``verdict``, ``num_calls``.
     """
-    counts = np.zeros((len(cmp.steps), len(Verdict)), np.int64)
-    row_of = {step: row for row, step in enumerate(cmp.steps)}
-    for rank in cmp.ranks:
-        for part in timeline(rank):
-            here = slice(int(part["position"]), int(part["position"] + part["num_rows"]))
-            counts[row_of[int(part["step"])]] += _count(rank.verdicts[here], rank.masks[here])
+    planes = (source or MapSource(cmp)).planes
+    counts = [planes.counts([step]).sum(axis=0)[1 : 1 + len(Verdict)] for step in cmp.steps]
     return pl.DataFrame(
         {
             "step": [step for step in cmp.steps for _ in Verdict],
             "verdict": [verdict.name.lower() for _ in cmp.steps for verdict in Verdict],
-            "num_calls": counts.ravel(),
+            "num_calls": np.concatenate([np.empty(0, np.int64), *counts]),
         },
         {"step": pl.Int64, "verdict": pl.String, "num_calls": pl.Int64},
     )
-
-
-def _count(verdicts: NDArray[np.uint8], masks: NDArray[np.uint8]) -> NDArray[np.int64]:
-    if masks.any():
-        verdicts = verdicts[(masks & (Mask.SET_ASIDE | Mask.UNTRACED)) == 0]
-    odd = verdicts[verdicts != Verdict.MATCH]
-    counts = np.bincount(odd, minlength=len(Verdict))
-    counts[Verdict.MATCH] = len(verdicts) - len(odd)
-    return counts
 
 
 def divergence_by_step(cmp: Comparison) -> go.Figure:

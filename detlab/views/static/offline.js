@@ -86,10 +86,15 @@ export class OfflineModel {
     }
   }
 
-  /** Select a call {rank, step, column}, show its step, and move the window so that it is seen. */
-  select(called) {
+  /**
+   * Select a call {rank, step, column}, show its step, and move the window so that it is seen.
+   *
+   * @param {boolean} alone show the map of ranks by calls, in which the call has a cell of its own
+   */
+  select(called, alone = false) {
     this.called = called;
     const state = { ...this.values.state };
+    if (alone && state.columns === "step") Object.assign(state, { rows: "rank", columns: "call", window: null });
     if (!this.source.placeOf(state, called)) state.step = this.source.index.steps[called.step];
     const place = this.source.placeOf(state, called);
     if (place && state.window) {
@@ -125,7 +130,7 @@ export class OfflineModel {
       step: source.index.steps[called.step],
       site: source.siteOf(called),
       verdict: source.verdict(called).split(",")[0],
-      text: `selected: ${source.describe(this.values.state, [row, row + 1, column, column + 1])}`,
+      text: `selected: ${source.describeCall(called, this.values.state.hidden)}`,
     };
   }
 
@@ -207,7 +212,7 @@ export class ChosenCall {
     const code = `cmp.call(rank=${rank}, site=${JSON.stringify(site)})`;
     const more = element("p", {}, "Digests, shapes, neighbours and producers of this call are not in this file.");
     if (site) more.append(" With the runs at hand: ", element("code", {}, code));
-    return [element("h3", {}, "The selected call"), element("dl", {}, ...rows), more];
+    return [element("dl", {}, ...rows), more];
   }
 }
 
@@ -215,7 +220,7 @@ export class ChosenCall {
 function jump(model, rank, site) {
   const called = model.source.find(Number(rank), site);
   if (!called) return;
-  model.select(called);
+  model.select(called, true);
   const plot = document.querySelector(".detlab-map .detlab-plot");
   plot?.scrollIntoView({ block: "center" });
   plot?.focus({ preventScroll: true });

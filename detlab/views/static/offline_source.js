@@ -290,9 +290,14 @@ export class OfflineSource {
     }
     const many = (r1 - r0) * (c1 - c0) > 1;
     const of = many ? ` · worst of ${number(r1 - r0)} x ${number(c1 - c0)} cells` : "";
+    return `${this.describeCall(called, state.hidden)}${of}`;
+  }
+
+  /** Say where and when one call was made, what it was, and its verdict. */
+  describeCall(called, hidden = []) {
     const { rank, place } = this.rankOf(called.rank);
     const what = this.calls.describe(called.rank, called.step, called.column);
-    return `rank ${rank} · ${place} · ${what} · ${this.verdict(called, state.hidden)}${of}`;
+    return `rank ${rank} · ${place} · ${what} · ${this.verdict(called, hidden)}`;
   }
 
   /** Give the displayed row and column of a call; null where the state does not show its step. */
