@@ -166,6 +166,26 @@ def test_a_hidden_verdict_is_a_match_everywhere_but_in_the_counts_and_in_words()
     assert source.describe(state, [1, 2, 2, 3]).endswith(" · receiver, hidden")
 
 
+@pytest.mark.parametrize(
+    "state",
+    [{"columns": "step"}, {"rows": "op", "columns": "step"}, {"step": None}, {"rows": "op", "step": 2}],
+)
+def test_hiding_the_worst_of_many_calls_uncovers_the_next(state):
+    words = {
+        0: [["y", "y"], ["y", "y"]],
+        1: [["y", "z"], ["z", "z"]],
+    }  # rank 0 receives where 1 has an origin
+    a, b = (story(label, {rank: each[n] for rank, each in words.items()}) for n, label in enumerate("ab"))
+    cmp = compare(a, b)
+    same = [dataclasses.replace(rank, verdicts=rank.verdicts.copy()) for rank in cmp.ranks]
+    for rank, verdicts in zip(same, ([0, 0, 0, 0, 6, 0], [0, 2, 0, 0, 7, 6]), strict=True):
+        rank.verdicts[:] = verdicts
+    ranks = [dataclasses.replace(rank, differing=np.flatnonzero(rank.verdicts)) for rank in same]
+    source = MapSource(dataclasses.replace(cmp, ranks=tuple(ranks)))
+    uncovered = source.window({**state, "hidden": ["origin"]})[1]
+    assert source.window(state)[1].max() == ORIGIN and uncovered.max() == 1 + Verdict.UNKNOWN
+
+
 def test_the_worst_over_steps_leads_to_the_step_that_has_it():
     source = MapSource(one_origin())
     number, position = source.call_in({"step": None}, [0, 2, 0, 3])

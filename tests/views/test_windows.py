@@ -14,6 +14,7 @@ from detlab.views.cells import MapSource
 from detlab.views.cells.bands import layer_bands, layer_of
 from detlab.views.cells.markers import MAX_MARKERS, RARE
 from detlab.views.cells.pool import pool
+from detlab.views.cells.presence import table_of
 from detlab.views.pooling import MATCH, ORIGIN, factor_for
 from tests.views.large import large_comparison
 from tests.views.maps import CALLS, STATES, comparisons, named, with_verdicts
@@ -33,7 +34,7 @@ def test_pooling_equals_brute_force_for_any_size_window_and_hidden_verdict(data)
     down, right = data.draw(st.integers(1, 10)), data.draw(st.integers(1, 60))
     hidden = data.draw(st.lists(st.integers(2, 8), max_size=3))
     before = cells.copy()
-    pooled = pool(cells, order[r0:r1], slice(c0, c1), (down, right), hidden)
+    pooled = pool(cells, order[r0:r1], slice(c0, c1), (down, right), table_of(tuple(hidden), False))
     shown = cells[order][r0:r1, c0:c1].copy()
     shown[np.isin(shown, hidden)] = MATCH
     for row in range(-(-(r1 - r0) // down)):

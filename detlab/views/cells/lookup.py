@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from detlab.views.cells.planes import PlaneKey, Planes, codes_at
-from detlab.views.cells.pool import hide
+from detlab.views.cells.fill import codes_at
+from detlab.views.cells.planes import PlaneKey, Planes
+from detlab.views.cells.presence import hide
 from detlab.views.cells.programs import Program
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.schema import Verdict
-from detlab.views.cells.pool import hide
+from detlab.views.cells.presence import shown_as
 from detlab.views.pooling import ORIGIN, UNTRACED, Codes
 
 MAX_MARKERS: Final = 2_000
@@ -27,8 +27,28 @@ class Cell(NamedTuple):
     code: int
 
 
+class View(NamedTuple):
+    """A window of cells and how it is pooled.
+
+    Attributes
+    ----------
+    cells, rows
+        All cells, and the row of each displayed one.
+    table
+        The code that each value of a cell is shown as; None: cells hold their codes.
+    window, factors
+        First row and one past the last, the same of columns, and the rows and columns of a block.
+    """
+
+    cells: NDArray[np.uint8]
+    rows: NDArray[np.intp]
+    table: bytes | None
+    window: Sequence[int]
+    factors: tuple[int, int]
+
+
 def worst_cell(
-    cells: Codes, rows: NDArray[np.intp], columns: tuple[int, int], hidden: Sequence[int]
+    cells: NDArray[np.uint8], rows: NDArray[np.intp], columns: tuple[int, int], table: bytes | None
 ) -> Cell | None:
     """Find the first of the worst cells of a block, row by row; None where no call was recorded.
 
@@ -36,16 +56,14 @@ def worst_cell(
     -------
     The row counted within the block, the column within all cells.
     """
-    block = hide(cells[rows, slice(*columns)], hidden)
+    block = shown_as(cells[rows, slice(*columns)], table)
     if not block.max(initial=UNTRACED):
         return None
     row, column = np.unravel_index(np.argmax(block), block.shape)
     return Cell(int(row), columns[0] + int(column), int(block[row, column]))
 
 
-def find_markers(
-    cells: Codes, index: NDArray[np.intp], window: Sequence[int], factors: tuple[int, int], tile: Codes
-) -> list[list[int]]:
+def find_markers(view: View, tile: Codes) -> list[list[int]]:
     """Give displayed row, column and code of the cells to mark: rare verdicts, then origins.
 
     Each is the first cell of a block that has the verdict which the block shows.
@@ -55,32 +73,22 @@ def find_markers(
         places = np.argwhere(tile == code)
         if code == ORIGIN or len(places) <= RARE:
             places = places[: MAX_MARKERS - len(found)]
-            rows, columns = first_cells(cells, index, window, factors, (places, code))
+            rows, columns = first_cells(view, tile, places)
             found += [[*cell, code] for cell in zip(rows.tolist(), columns.tolist(), strict=True)]
     return found
 
 
 def first_cells(
-    cells: Codes,
-    index: NDArray[np.intp],
-    window: Sequence[int],
-    factors: tuple[int, int],
-    wanted: tuple[NDArray[np.intp], NDArray[np.uint8] | int],
+    view: View, tile: Codes, places: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give displayed row and column of the first cell with a code in each of some blocks.
-
-    Parameters
-    ----------
-    cells, index, window, factors
-        All cells, the row of each displayed one, the window, and how many cells a block has.
-    wanted
-        Rows and columns of the tile, and the code of each block.
-    """
-    (places, codes), (r0, r1, c0, c1) = wanted, window
+    """Give displayed row and column of the first cell that gave some cells of a tile their code."""
+    r0, r1, c0, c1 = view.window
+    down, right = view.factors
     # what overhangs repeats the last row or column, which is never the first of equal ones
-    rows = np.minimum(r0 + places[:, :1] * factors[0] + np.arange(factors[0]), r1 - 1)
-    columns = np.minimum(c0 + places[:, 1:] * factors[1] + np.arange(factors[1]), c1 - 1)
-    blocks = cells[index[rows][:, :, None], columns[:, None, :]].reshape(len(places), factors[0] * factors[1])
-    first = (blocks == np.reshape(codes, (-1, 1))).argmax(axis=1)
+    rows = np.minimum(r0 + places[:, :1] * down + np.arange(down), r1 - 1)
+    columns = np.minimum(c0 + places[:, 1:] * right + np.arange(right), c1 - 1)
+    blocks = shown_as(view.cells[view.rows[rows][:, :, None], columns[:, None, :]], view.table)
+    codes = tile[places[:, 0], places[:, 1]]
+    first = (blocks == codes[:, None, None]).reshape(len(places), down * right).argmax(axis=1)
     at = np.arange(len(places))
-    return rows[at, first // factors[1]], columns[at, first % factors[1]]
+    return rows[at, first // right], columns[at, first % right]

@@ -1,20 +1,21 @@
-"""Cells at full resolution: one code per row and column, the worst of the calls that fall into it."""
+"""Cells at full resolution: a row for each rank or op, a column for each call or step; the latest are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison import Comparison
-from detlab.comparison.ranks import RankComparison
 from detlab.views.cells.callees import Callees
 from detlab.views.cells.counts import count_calls
+from detlab.views.cells.fill import CODES, PRESENCE, Cells, Filler, odd_slices
+from detlab.views.cells.presence import table_of
 from detlab.views.cells.programs import Program, find_programs
-from detlab.views.pooling import MATCH, UNTRACED, Codes, codes_of
+from detlab.views.pooling import MATCH, Codes
 
 _MAX_KEPT_BYTES: Final = 400_000_000
 
@@ -22,18 +23,33 @@ PlaneKey = tuple[str, str, tuple[int, ...]]
 """Rows, columns and steps."""
 
 
-class Planes:
-    """The cells of one comparison; the latest ones are kept.
+class Plane(NamedTuple):
+    """All cells of a picture: the worst code of each, or which verdicts there are, see `table_of`."""
 
-    Cells of ranks have one row per rank in the order of the comparison, and a last row without calls
-    for the places that were not compared.
+    cells: Cells
+    is_presence: bool
+
+    def table(self, hidden: Sequence[int] = ()) -> bytes | None:
+        """Give the code that each value of a cell is shown as; None where that is the value."""
+        return table_of(tuple(hidden), self.is_presence)
+
+
+class Planes:
+    """The cells of one comparison.
+
+    Attributes
+    ----------
+    programs, program_of
+        See `find_programs`.
+    callees
+        The names of what is called.
     """
 
     def __init__(self, cmp: Comparison) -> None:
         self.cmp = cmp
         self.programs, self.program_of = find_programs(cmp.ranks)
         self.callees = Callees()
-        self._kept: dict[PlaneKey, Codes] = {}
+        self._kept: dict[tuple[PlaneKey, bool], Plane] = {}
         self._counts: dict[tuple[int, ...], NDArray[np.int64]] = {}
 
     @cached_property
@@ -62,81 +78,39 @@ class Planes:
         """Give the number of the callee at each position of a program, see `Callees.names`."""
         return self.callees.of_program(program, self.cmp.ranks[program.members[0]])
 
-    def cells(self, rows: str, columns: str, steps: tuple[int, ...]) -> Codes:
-        """Give all cells of a picture, see `detlab.views.pooling` for the codes; not to be written to."""
-        key = rows, columns, steps
-        cells = self._kept.pop(key, None)
-        if cells is None:
-            fill = self._of_ops if rows == "op" else self._of_ranks
-            cells = fill(columns == "step", steps)
-            cells.flags.writeable = False
-        self._kept[key] = cells
-        while len(self._kept) > 1 and sum(each.nbytes for each in self._kept.values()) > _MAX_KEPT_BYTES:
+    def plane(self, rows: str, columns: str, steps: tuple[int, ...], hidden: Sequence[int] = ()) -> Plane:
+        """Give all cells of a picture, not to be written to.
+
+        Where verdicts are hidden and cells are many calls each, they hold which verdicts there are.
+        """
+        is_presence = bool(hidden) and not (rows == "rank" and columns == "call" and len(steps) == 1)
+        key = (rows, columns, steps), is_presence
+        plane = self._kept.pop(key, None) or Plane(self._fill(*key), is_presence)
+        plane.cells.flags.writeable = False
+        self._kept[key] = plane
+        while (
+            len(self._kept) > 1 and sum(each.cells.nbytes for each in self._kept.values()) > _MAX_KEPT_BYTES
+        ):
             del self._kept[next(iter(self._kept))]
-        return cells
+        return plane
+
+    def cells(self, rows: str, columns: str, steps: tuple[int, ...]) -> Codes:
+        """Give the worst code of every cell of a picture, not to be written to."""
+        return self.plane(rows, columns, steps).cells
+
+    def _fill(self, key: PlaneKey, is_presence: bool) -> Cells:
+        rows, columns, steps = key
+        filler = Filler(self.cmp.ranks, self.programs, steps, PRESENCE if is_presence else CODES)
+        if rows == "op":
+            shape = len(self.ops), self.num_columns(columns, steps)
+            return filler.of_ops(self.op_rows, columns == "step", shape)
+        return filler.of_ranks_by_step() if columns == "step" else filler.of_ranks()
 
     def num_columns(self, columns: str, steps: Sequence[int]) -> int:
         """Count the steps, or the calls of the longest of some steps."""
         if columns == "step":
             return len(steps)
         return max((program.width(steps) for program in self.programs), default=0)
-
-    def _of_ranks(self, by_step: bool, steps: tuple[int, ...]) -> Codes:
-        width = self.num_columns("step" if by_step else "call", steps)
-        cells = np.zeros((len(self.cmp.ranks) + 1, width), np.uint8)
-        for program in self.programs:
-            slices = program.slices_in(steps)
-            if by_step:
-                cells[np.ix_(program.members, np.searchsorted(steps, slices["step"]))] = MATCH
-            else:  # the calls of a step fill its columns without a gap
-                cells[_range(program.members), : program.width(steps)] = MATCH
-            for number in program.members.tolist():
-                if self.cmp.ranks[number].any_aside:  # some calls may be masked as untraced
-                    cells[number] = UNTRACED
-                for part, codes in self._odd_slices(number, slices):
-                    column = np.searchsorted(steps, part["step"]) if by_step else int(part["column"])
-                    size = 1 if by_step else len(codes)
-                    found = codes.max(keepdims=True) if by_step else codes
-                    into = cells[number, column : column + size]
-                    np.maximum(into, found, out=into)
-        return cells
-
-    def _of_ops(self, by_step: bool, steps: tuple[int, ...]) -> Codes:
-        cells = np.zeros((len(self.ops), self.num_columns("step" if by_step else "call", steps)), np.uint8)
-        for program in self.programs:
-            slices = program.slices_in(steps)
-            worst = self._worst_of(program, slices)
-            rows = self.op_rows(program)
-            for part in slices:
-                here = slice(int(part["position"]), int(part["position"] + part["num_rows"]))
-                if by_step:
-                    column = int(np.searchsorted(steps, part["step"]))
-                    np.maximum.at(cells[:, column], rows[here], worst[here])
-                else:
-                    at = rows[here], np.arange(part["num_rows"]) + part["column"]
-                    cells[at] = np.maximum(cells[at], worst[here])
-        return cells
-
-    def _worst_of(self, program: Program, slices: NDArray[np.void]) -> Codes:
-        """Give the worst code at each position over the ranks that run a program."""
-        ranks = [self.cmp.ranks[number] for number in program.members.tolist()]
-        recorded = any(not rank.any_aside for rank in ranks)
-        worst = np.full(len(ranks[0].verdicts), MATCH if recorded else 0, np.uint8)
-        for number in program.members.tolist():
-            for part, codes in self._odd_slices(number, slices):
-                into = worst[int(part["position"]) :][: len(codes)]
-                np.maximum(into, codes, out=into)
-        return worst
-
-    def _odd_slices(self, number: int, slices: NDArray[np.void]) -> Iterator[tuple[np.void, Codes]]:
-        """Give the codes of those slices of a rank that hold anything but matches, or any mask."""
-        rank = self.cmp.ranks[number]
-        if not (len(rank.differing) or rank.any_aside):
-            return
-        first, stop = slices["position"], slices["position"] + slices["num_rows"]
-        edges = np.searchsorted(rank.differing, [first, stop])
-        for at in np.flatnonzero((edges[0] < edges[1]) | rank.any_aside).tolist():
-            yield slices[at], codes_between(rank, int(first[at]), int(stop[at]))
 
     def counts(self, steps: Sequence[int]) -> NDArray[np.int64]:
         """Count the calls of some steps by rank, see `count_calls`."""
@@ -152,27 +126,8 @@ class Planes:
             for number in program.members.tolist():
                 rank = self.cmp.ranks[number]
                 slices = program.slices if first is None else program.slices[program.slices["step"] < first]
-                found = self._odd_slices(number, slices)
+                found = odd_slices(rank, slices)
                 if rank.any_aside:
                     found = ((part, codes) for part, codes in found if codes.max() > MATCH)
                 first = min((int(part["step"]) for part, _ in found), default=first)
         return first
-
-
-def codes_between(rank: RankComparison, first: int, stop: int) -> Codes:
-    """Give the codes of a range of positions."""
-    if not rank.any_aside:
-        return rank.verdicts[first:stop] + np.uint8(1)
-    return codes_of(rank.verdicts[first:stop], rank.masks[first:stop])
-
-
-def codes_at(rank: RankComparison, positions: NDArray[np.intp]) -> Codes:
-    """Give the codes at some positions."""
-    return codes_of(rank.verdicts[positions], rank.masks[positions])
-
-
-def _range(numbers: NDArray[np.intp]) -> NDArray[np.intp] | slice:
-    """Give numbers that follow each other as a slice, which is filled without a look-up."""
-    if len(numbers) and numbers[-1] - numbers[0] + 1 == len(numbers):
-        return slice(int(numbers[0]), int(numbers[-1]) + 1)
-    return numbers

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from detlab.views.cells.presence import shown_as
 from detlab.views.pooling import MATCH, ORIGIN, Codes
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -41,7 +41,7 @@ def pool(
     rows: NDArray[np.intp],
     columns: slice,
     factors: tuple[int, int],
-    hidden: Sequence[int] = (),
+    table: bytes | None = None,
 ) -> Pooled:
     """Pool a window of cells.
 
@@ -53,8 +53,8 @@ def pool(
         The window: rows of ``cells`` in the order of display, and a range of columns.
     factors
         Number of rows and of columns that become one; the last ones may be fewer.
-    hidden
-        Codes that are shown as matches.
+    table
+        The code that each value of a cell is shown as; None: cells hold their codes.
     """
     down, right = factors
     num_columns = columns.stop - columns.start
@@ -65,7 +65,7 @@ def pool(
     at_once = max(1, _CHUNK_BYTES // max(1, down * num_columns))
     for first in range(0, shape[0], at_once):
         here = slice(first, min(first + at_once, shape[0]))
-        chunk = hide(_take(cells, rows[here.start * down : here.stop * down], columns), hidden)
+        chunk = shown_as(_take(cells, rows[here.start * down : here.stop * down], columns), table)
         tall = _whole(chunk, down).reshape(here.stop - here.start, down, num_columns)
         tile[here] = _pool_columns(tall.max(axis=1) if down > 1 else tall[:, 0], right)
         worst = int(tile[here].max(initial=0))
@@ -74,13 +74,6 @@ def pool(
         if worst == ORIGIN:
             counts[0, here] = [np.count_nonzero(block == ORIGIN) for block in tall]
     return Pooled(tile, counts[0], counts[1], _pool_columns(by_column[None], right)[0])
-
-
-def hide(cells: Codes, hidden: Sequence[int]) -> Codes:
-    """Give the cells with some codes as matches; the cells given stay as they are."""
-    for code in hidden if cells.max(initial=0) > MATCH else ():
-        cells = cells - (cells == code).view(np.uint8) * np.uint8(code - MATCH)
-    return cells
 
 
 def _take(cells: Codes, rows: NDArray[np.intp], columns: slice) -> Codes:

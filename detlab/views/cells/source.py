@@ -13,7 +13,7 @@ from detlab.comparison import Comparison
 from detlab.schema import Verdict
 from detlab.views.cells import bands, markers, words
 from detlab.views.cells.lookup import Called, first_call
-from detlab.views.cells.planes import Planes
+from detlab.views.cells.planes import Plane, Planes
 from detlab.views.cells.pool import Pooled, pool
 from detlab.views.cells.programs import Program
 from detlab.views.cells.rows import Group, RankRow, arrange, best_order, offered_orders, rank_rows
@@ -42,15 +42,15 @@ class Shown(NamedTuple):
 
     Attributes
     ----------
-    cells
-        All cells; see `detlab.views.cells.planes`.
+    plane
+        All cells.
     rows
-        Row of ``cells`` of each displayed row.
+        Row of the cells of each displayed row.
     labels, groups
         Names of the displayed rows and groups of them.
     """
 
-    cells: Codes
+    plane: Plane
     rows: NDArray[np.intp]
     labels: list[str]
     groups: list[Group]
@@ -136,13 +136,14 @@ class MapSource:
 
     def shown(self, state: State) -> Shown:
         """Give the cells of a whole state and what its rows are."""
-        cells = self.planes.cells(state["rows"], state["columns"], self.steps_of(state))
+        steps, hidden = self.steps_of(state), hidden_codes(state)
+        plane = self.planes.plane(state["rows"], state["columns"], steps, hidden)
         if state["rows"] == "op":
-            return Shown(cells, np.arange(len(cells)), list(self.planes.ops), [])
+            return Shown(plane, np.arange(len(plane.cells)), list(self.planes.ops), [])
         order, groups = self.arranged(state["order"])
         numbers = np.array([row.number for row in self.rank_rows], np.intp)[order]
         labels = [self.rank_rows[row].label for row in order]
-        return Shown(cells, np.where(numbers < 0, len(cells) - 1, numbers), labels, groups)
+        return Shown(plane, np.where(numbers < 0, len(plane.cells) - 1, numbers), labels, groups)
 
     def arranged(self, order: str) -> tuple[NDArray[np.intp], list[Group]]:
         """Give the rows of ranks as an order displays them, and the groups."""
@@ -176,7 +177,8 @@ class MapSource:
         state = self.normal(state)
         shown, size = self.shown(state), self.size(state)
         window = state["window"] or [0, size[0], 0, size[1]]
-        pooled, factors = self._pool(shown, state, window, (max_rows, max_columns))
+        view = self._view(state, shown, window, (max_rows, max_columns))
+        pooled, factors = pool_view(view), view.factors
         here = shown.labels[window[0] : window[1]]
         meta = {
             "state": state,
@@ -191,7 +193,7 @@ class MapSource:
             "groups": [list(group) for group in shown.groups],
             "row_counts": np.stack([pooled.origins, pooled.differing], axis=1).tolist(),
             "column_counts": pooled.column_rows.tolist(),
-            "markers": markers.find_markers(shown.cells, shown.rows, window, factors, pooled.tile),
+            "markers": markers.find_markers(view, pooled.tile),
             "num_origins": int(pooled.origins.sum()),
             "steps": list(self.cmp.steps),
             "orders": self.orders if state["rows"] == "rank" else [],
@@ -201,19 +203,19 @@ class MapSource:
         }
         return meta, pooled.tile
 
-    def _pool(
-        self, shown: Shown, state: State, window: Sequence[int], limits: tuple[int, int]
-    ) -> tuple[Pooled, tuple[int, int]]:
-        r0, r1, c0, c1 = window
-        factors = factor_for(r1 - r0, limits[0]), factor_for(c1 - c0, limits[1])
-        return pool(shown.cells, shown.rows[r0:r1], slice(c0, c1), factors, hidden_codes(state)), factors
+    def _view(
+        self, state: State, shown: Shown, window: Sequence[int], limits: tuple[int, int]
+    ) -> markers.View:
+        factors = factor_for(window[1] - window[0], limits[0]), factor_for(window[3] - window[2], limits[1])
+        table = shown.plane.table(hidden_codes(state))
+        return markers.View(shown.plane.cells, shown.rows, table, window, factors)
 
     def overview(self, state: State) -> dict[str, Any]:
         """Pool the whole map to the size of a minimap: ``height``, ``width`` and ``tile`` as bytes."""
         state = self.normal(state)
         window = [0, self.size(state)[0], 0, self.size(state)[1]]
         limits = OVERVIEW_ROWS, OVERVIEW_COLUMNS
-        tile = self._pool(self.shown(state), state, window, limits)[0].tile
+        tile = pool_view(self._view(state, self.shown(state), window, limits)).tile
         return {"height": tile.shape[0], "width": tile.shape[1], "tile": tile.tobytes()}
 
     def _counts(self, state: State) -> dict[str, Any]:
@@ -235,9 +237,11 @@ class MapSource:
         self, meta: Mapping[str, Any], tile: Codes, places: NDArray[np.intp]
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Give displayed row and column of the first cell that gave some cells of a tile their code."""
-        shown, factors = self.shown(meta["state"]), (meta["row_factor"], meta["column_factor"])
-        wanted = places, tile[places[:, 0], places[:, 1]]
-        return markers.first_cells(shown.cells, shown.rows, meta["window"], factors, wanted)
+        state, factors = meta["state"], (meta["row_factor"], meta["column_factor"])
+        shown = self.shown(state)
+        table = shown.plane.table(hidden_codes(state))
+        view = markers.View(shown.plane.cells, shown.rows, table, meta["window"], factors)
+        return markers.first_cells(view, tile, places)
 
     def widest(self, steps: Sequence[int]) -> Program | None:
         """Give the program with the most calls in one of some steps; the first of equal ones."""
@@ -277,7 +281,8 @@ class MapSource:
         found = check_window(list(block), self.size(state))
         r0, r1, c0, c1 = found or (0, self.size(state)[0], 0, self.size(state)[1])
         shown = self.shown(state)
-        cell = markers.worst_cell(shown.cells, shown.rows[r0:r1], (c0, c1), hidden_codes(state))
+        table = shown.plane.table(hidden_codes(state))
+        cell = markers.worst_cell(shown.plane.cells, shown.rows[r0:r1], (c0, c1), table)
         if cell is None:
             return None
         key = state["rows"], state["columns"], self.steps_of(state)
@@ -332,6 +337,12 @@ class MapSource:
         if (state["rows"], state["columns"]) == ("rank", "call"):
             found = words.find_calls(self.planes, reference, steps, wanted, shown.rows)
         return found or words.find_labels(shown.labels, wanted, self.size(state)[1])
+
+
+def pool_view(view: markers.View) -> Pooled:
+    """Pool a window of cells."""
+    r0, r1, c0, c1 = view.window
+    return pool(view.cells, view.rows[r0:r1], slice(c0, c1), view.factors, view.table)
 
 
 def hidden_codes(state: State) -> list[int]:
