@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from detlab.schema import Mask, Phase, Verdict
 from detlab.views.cells import MapSource
 from detlab.views.cells.bands import layer_of
-from detlab.views.cells.pool import pool
 from detlab.views.encoded import as_base64, encode_numbers, encode_plane, encode_text
 from detlab.views.map_html import SYMBOLS
 from detlab.views.palette import VERDICT_COLOURS, css
-from detlab.views.pooling import Codes
+from detlab.views.pooling import ORIGIN, Codes
 from detlab.views.redact import redacted
 from detlab.views.text import visible
 
@@ -87,7 +86,7 @@ def encode_map(source: MapSource, num_bytes: int) -> EncodedMap:
     payload = {
         "index": as_base64(encode_text(json.dumps(shown(index), ensure_ascii=False, separators=(",", ":")))),
         "calls": as_base64(programs.calls),
-        "planes": [as_base64(plane.content) for plane in planes],
+        "planes": [as_base64(plane.content or b"") for plane in planes],
     }
     pooled = [(plane.name, plane.factor) for plane in planes if plane.factor > 1]
     return EncodedMap(payload, pooled, programs.num_unnamed)
@@ -195,17 +194,31 @@ class _Programs:
 
 
 class _Plane:
-    """One map of cells on its way into the page."""
+    """One map of cells on its way into the page.
 
-    def __init__(self, key: str, name: str, cells: Callable[[], Codes], weight: float = 1.0) -> None:
-        self._key, self.name, self._cells, self._weight = key, name, cells, weight
+    Parameters
+    ----------
+    key, name
+        What the script and people call it.
+    cells
+        Gives the cells.
+    is_presence
+        Whether they hold which verdicts there are, see `detlab.views.cells.presence`, not one code.
+    weight
+        A map with a small one is pooled later than others.
+    """
+
+    def __init__(
+        self, key: str, name: str, cells: Callable[[], Codes], is_presence: bool = False, weight: float = 1.0
+    ) -> None:
+        self._key, self.name, self._cells = key, name, cells
+        self._is_presence, self._weight = is_presence, weight
         self.factor, self._shape = 0, (0, 0)
-        self.content = b""
-        self._found: bytes | None = None
+        self.content: bytes | None = None
 
     @property
     def num_bytes(self) -> int:
-        return _NONE if self._found is None else len(self.content)
+        return _NONE if self.content is None else len(self.content)
 
     @property
     def claim(self) -> float:
@@ -217,36 +230,54 @@ class _Plane:
         cells = self._cells()
         self._shape = cells.shape
         self.factor = 2 * self.factor or 1
-        if self.factor > 1:
-            cells = pool(cells, np.arange(len(cells)), slice(0, cells.shape[1]), (1, self.factor)).tile
-        self._found = encode_plane(cells)
-        self.content = self._found or b""
+        self.content = encode_plane(pool_columns(cells, self.factor, self._is_presence))
 
     @property
     def entry(self) -> list[Any]:
-        """What the index says of it: key, rows, columns, and how many columns were pooled into one."""
-        return [self._key, *self._shape, self.factor]
+        """What the index says of it: key, rows, columns, columns pooled into one, whether it is presence."""
+        return [self._key, *self._shape, self.factor, self._is_presence]
+
+
+def pool_columns(cells: Codes, factor: int, is_presence: bool) -> Codes:
+    """Make one of so many neighbouring columns: their worst code, or every verdict among them."""
+    if factor == 1:
+        return cells
+    whole = np.pad(cells, ((0, 0), (0, -cells.shape[1] % factor))).reshape(len(cells), -1, factor)
+    join = np.bitwise_or if is_presence else np.maximum
+    pooled: Codes = join.reduce(whole, axis=2)
+    return pooled
 
 
 def _planes(source: MapSource) -> list[_Plane]:
-    """List the maps: the worst of all steps, each step, what is set aside there, and the two over steps."""
+    """List the maps: all steps, each step, what is set aside there, and the two over steps."""
     steps = source.cmp.steps
-    calls = partial(_cells, source, "call")
-    found = [_Plane("worst", "worst over steps", partial(calls, steps), 0.5)] if len(steps) != 1 else []
-    found += [_Plane(str(at), f"step {step}", partial(calls, (step,))) for at, step in enumerate(steps)]
+    found = []
+    if len(steps) > 1:
+        found.append(
+            _Plane("worst", "worst over steps", partial(_presence, source, "rank", "call"), True, 0.5)
+        )
+    found += [_Plane(str(at), f"step {step}", partial(_cells, source, step)) for at, step in enumerate(steps)]
     if any(rank.any_aside for rank in source.cmp.ranks):
         found += [
             _Plane(f"aside {at}", f"what is set aside in step {step}", partial(_aside, source, step))
             for at, step in enumerate(steps)
         ]
-    found.append(_Plane("rank-step", "ranks by steps", partial(_cells, source, "step", steps)))
-    found.append(_Plane("op-step", "ops by steps", partial(source.planes.cells, "op", "step", steps)))
+    for rows in ("rank", "op"):
+        cells = partial(_presence, source, rows, "step")
+        found.append(_Plane(f"{rows}-step", f"{rows}s by steps", cells, True))
     return found
 
 
-def _cells(source: MapSource, columns: str, steps: tuple[int, ...]) -> Codes:
-    """Give the cells of all compared ranks, without the row of those that were not."""
-    return source.planes.cells("rank", columns, steps)[:-1]
+def _cells(source: MapSource, step: int) -> Codes:
+    """Give the codes of all compared ranks, without the row of those that were not."""
+    return source.planes.cells("rank", "call", (step,))[:-1]
+
+
+def _presence(source: MapSource, rows: str, columns: str) -> Codes:
+    """Give which verdicts each cell of all steps holds."""
+    plane = source.planes.plane(rows, columns, source.cmp.steps, (ORIGIN,))  # hiding one asks for all of them
+    assert plane.is_presence
+    return plane.cells[:-1] if rows == "rank" else plane.cells
 
 
 def _aside(source: MapSource, step: int) -> Codes:

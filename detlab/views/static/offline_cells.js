@@ -50,10 +50,21 @@ export class Plane {
    * @param {number} width columns that are written
    * @param {number} factor columns of the map that were pooled into one of these
    * @param {number} columns columns of the map
+   * @param {boolean} isPresence cells hold a bit for each verdict among their calls, not the code of one call
    */
-  constructor(bytes, height, width, factor = 1, columns = width) {
-    Object.assign(this, { bytes, height, width, factor, columns });
+  constructor(bytes, height, width, factor = 1, columns = width, isPresence = false) {
+    Object.assign(this, { bytes, height, width, factor, columns, isPresence });
     this.stretches = null;
+  }
+
+  /** Give the code that each value of a cell is shown as; null where that is the value. */
+  table(hidden) {
+    const values = Array.from({ length: 256 }, (_, value) => value);
+    if (!this.isPresence) {
+      return hidden.length ? Uint8Array.from(values, (code) => (hidden.includes(code) ? MATCH : code)) : null;
+    }
+    const kept = ~hidden.reduce((bits, code) => bits | (1 << (code - 1)), 0);
+    return Uint8Array.from(values, (value) => (value ? 32 - Math.clz32((value & kept) | 1) : UNTRACED));
   }
 
   /** Where stretches start (in cells), how long they are, and what they change. */
@@ -73,7 +84,7 @@ export class Plane {
     return this.stretches;
   }
 
-  /** Give the codes of one row at the map's full width. */
+  /** Give one row at the map's full width. */
   row(row) {
     const { follows, starts, lengths, values } = this.read();
     const line = new Uint8Array(this.width);
@@ -106,8 +117,8 @@ export class Plane {
     return Uint8Array.from({ length: this.columns }, (_, column) => line[Math.floor(column / this.factor)]);
   }
 
-  /** Give every cell, row by row, at the map's full width. */
-  cells() {
+  /** Give what every cell is shown as, row by row, at the map's full width. */
+  cells(table = null) {
     const { follows, starts, lengths, values } = this.read();
     const above = follows ? 0 : 1; // the row for all stands before the others
     const line = new Uint8Array(this.width);
@@ -126,11 +137,18 @@ export class Plane {
         at += 1;
       }
       if (above && row === 0) usual = line.slice();
-      else if (changed) cells.set(this.spread(line), (row - above) * this.columns);
+      else if (changed) cells.set(this.spread(translate(line, table)), (row - above) * this.columns);
       else cells.copyWithin(row * this.columns, (row - 1) * this.columns, row * this.columns);
     }
     return cells;
   }
+}
+
+function translate(line, table) {
+  if (!table) return line;
+  const found = new Uint8Array(line.length);
+  for (let at = 0; at < line.length; at += 1) found[at] = table[line[at]];
+  return found;
 }
 
 /** Change the cells [start, stop) of a line that is repeated every `width` cells. */
@@ -151,9 +169,8 @@ function change(line, start, stop, value, width) {
  * @param {Int32Array} rows the window's rows as they are displayed; -1 for one without calls
  * @param {number[]} range first column and one past the last
  * @param {number[]} factors rows and columns that become one
- * @param {Uint8Array|null} shown the code that each code is shown as; null: itself
  */
-export function pool(cells, columns, rows, [c0, c1], [down, right], shown = null) {
+export function pool(cells, columns, rows, [c0, c1], [down, right]) {
   const [height, width] = [Math.ceil(rows.length / down), Math.ceil((c1 - c0) / right)];
   const found = {
     height,
@@ -163,16 +180,10 @@ export function pool(cells, columns, rows, [c0, c1], [down, right], shown = null
     differing: new Int32Array(height),
     byColumn: new Int32Array(c1 - c0),
   };
-  const scratch = new Uint8Array(c1 - c0);
-  for (let at = 0; at < rows.length; at += 1) {
-    if (rows[at] < 0) continue;
-    let line = cells.subarray(rows[at] * columns + c0, rows[at] * columns + c1);
-    if (shown) {
-      for (let column = 0; column < line.length; column += 1) scratch[column] = shown[line[column]];
-      line = scratch;
-    }
-    poolRow(line, Math.floor(at / down), right, found);
-  }
+  rows.forEach((row, at) => {
+    if (row < 0) return;
+    poolRow(cells.subarray(row * columns + c0, row * columns + c1), Math.floor(at / down), right, found);
+  });
   const columnCounts = new Int32Array(width);
   found.byColumn.forEach((count, column) => {
     const into = Math.floor(column / right);

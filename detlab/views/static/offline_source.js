@@ -45,8 +45,8 @@ export class OfflineSource {
     this.calls = new Calls(index, calls);
     this.allSteps = index.steps.map((_, at) => at);
     this.planes = new Map();
-    index.planes.forEach(([key, height, columns, factor], at) => {
-      this.planes.set(key, new Plane(planes[at], height, Math.ceil(columns / factor), factor, columns));
+    index.planes.forEach(([key, height, columns, factor, isPresence], at) => {
+      this.planes.set(key, new Plane(planes[at], height, Math.ceil(columns / factor), factor, columns, isPresence));
     });
     this.labels = index.ranks.map(([rank, place, , label]) => label ?? `${rank} · ${place}`);
     this.orders = new Map(index.orders.map(([name, steps, groups]) => [name, { rows: summed(steps), groups }]));
@@ -82,11 +82,12 @@ export class OfflineSource {
     return this.planes.get(steps.length === 1 ? String(steps[0]) : "worst");
   }
 
-  /** Give every cell of a map; the last two that were asked for are kept. */
-  cells(plane) {
-    const cells = this.dense.get(plane) ?? plane.cells();
-    this.dense.delete(plane);
-    this.dense.set(plane, cells);
+  /** Give what every cell of a map is shown as; the last two answers are kept. */
+  cells(plane, hidden = []) {
+    const key = JSON.stringify([[...this.planes.values()].indexOf(plane), hidden]);
+    const cells = this.dense.get(key) ?? plane.cells(plane.table(hidden));
+    this.dense.delete(key);
+    this.dense.set(key, cells);
     if (this.dense.size > 2) this.dense.delete(this.dense.keys().next().value);
     return cells;
   }
@@ -94,7 +95,7 @@ export class OfflineSource {
   /** Give the rows of a map as they are displayed, with their labels and groups. */
   shown(state) {
     const plane = this.planeOf(state);
-    const cells = this.cells(plane);
+    const cells = this.cells(plane, this.hiddenCodes(state));
     if (state.rows === "op") {
       return { plane, cells, rows: Int32Array.from(this.index.ops.keys()), labels: this.index.ops, groups: [] };
     }
@@ -103,12 +104,8 @@ export class OfflineSource {
     return { plane, cells, rows: rows.map((row) => this.index.ranks[row][2]), labels, groups };
   }
 
-  /** Give the code that each code is shown as; null where nothing is hidden. */
-  shownCodes(state) {
-    if (!state.hidden.length) return null;
-    const shown = Uint8Array.from({ length: 256 }, (_, code) => code);
-    for (const name of state.hidden) shown[this.codes.get(name)] = MATCH;
-    return shown;
+  hiddenCodes(state) {
+    return state.hidden.map((name) => this.codes.get(name));
   }
 
   /** Compute what a map draws: the tile, and `meta` without `seq`. */
@@ -144,7 +141,7 @@ export class OfflineSource {
 
   pooled({ plane, cells, rows }, state, [r0, r1, c0, c1], maxRows, maxColumns) {
     const factors = [Math.max(1, Math.ceil((r1 - r0) / maxRows)), Math.max(1, Math.ceil((c1 - c0) / maxColumns))];
-    return { pooled: pool(cells, plane.columns, rows.subarray(r0, r1), [c0, c1], factors, this.shownCodes(state)), factors };
+    return { pooled: pool(cells, plane.columns, rows.subarray(r0, r1), [c0, c1], factors), factors };
   }
 
   /** Pool the whole map to the size of a minimap. */
@@ -185,14 +182,12 @@ export class OfflineSource {
   }
 
   /** Find the first of the worst cells of a block, row by row; null where no call was recorded. */
-  worstCell(state, { plane, cells, rows }, [r0, r1, c0, c1]) {
-    const codes = this.shownCodes(state);
+  worstCell({ plane, cells, rows }, [r0, r1, c0, c1]) {
     let found = null;
     for (let row = r0; row < r1; row += 1) {
       for (let column = c0; rows[row] >= 0 && column < c1; column += 1) {
         const code = cells[rows[row] * plane.columns + column];
-        const seen = codes ? codes[code] : code;
-        if (seen > (found ? found.code : UNTRACED)) found = { row, column, code: seen };
+        if (code > (found ? found.code : UNTRACED)) found = { row, column, code };
       }
       if (found && found.code === ORIGIN) break;
     }
@@ -205,10 +200,10 @@ export class OfflineSource {
     const [numRows, numColumns] = this.size(state);
     const shown = this.shown(state);
     const whole = checkWindow(block, [numRows, numColumns]) ?? [0, numRows, 0, numColumns];
-    const cell = this.worstCell(state, shown, whole);
+    const cell = this.worstCell(shown, whole);
     if (!cell) return null;
-    const codes = this.shownCodes(state);
-    const has = (code) => (codes ? codes[code] : code) === cell.code;
+    const hidden = this.hiddenCodes(state);
+    const has = (code) => (hidden.includes(code) ? MATCH : code) === cell.code;
     const rank = shown.rows[cell.row];
     if (state.columns === "call") {
       const made = this.stepsOf(state).filter((each) => this.codeAt(rank, each, cell.column) !== UNTRACED);
@@ -220,9 +215,8 @@ export class OfflineSource {
 
   /** Give the code of one rank's call, UNTRACED where it makes none. */
   codeAt(rank, step, column) {
-    const plane = this.planes.get(String(step));
     if (column >= (this.calls.of(rank, step)?.width ?? 0)) return UNTRACED;
-    return this.dense.has(plane) ? this.cells(plane)[rank * plane.columns + column] : plane.row(rank)[column];
+    return this.planes.get(String(step)).row(rank)[column];
   }
 
   firstOfRank(rank, step, has) {
