@@ -58,8 +58,8 @@ def large_comparison(num_ranks=2432, num_calls=20_000, num_steps=10):
     """Compare two runs of many ranks that share their traces: two programs, one per pipeline stage.
 
     In step 3 (or the last) the ranks at ``dp=1`` have an origin halfway through the backward pass; a third
-    of their later calls are receivers, and from the next step on the same third of every rank's calls. One
-    rank has one unknown call in step 2 (or the first).
+    of their later calls are receivers, and from the next step on the same third of every rank's calls. Of one
+    rank one call in step 2 (or the first) is unknown: no run recorded its inputs.
     """
     at = min(3, num_steps)
     origin = _in_lane((at - 1) * num_calls + num_calls * 7 // 10)
@@ -67,14 +67,14 @@ def large_comparison(num_ranks=2432, num_calls=20_000, num_steps=10):
     lone = _in_lane((min(2, num_steps) - 1) * num_calls + num_calls // 4) + 1
     traces = {}
     for stage in range(PP):
-        mine = _trace(stage, num_calls, num_steps)
+        mine = _trace(stage, num_calls, num_steps, lone)
         for kind, place in (("origin", origin), ("receiver", spread), ("lone", spread)):
-            theirs = _trace(stage, num_calls, num_steps, (kind, place, lone))
+            theirs = _trace(stage, num_calls, num_steps, lone, (kind, place))
             traces[stage, kind] = mine, theirs, *_verdicts(kind, num_calls * num_steps, place, lone)
     ranks = []
     for number in range(num_ranks):
         place = Coordinate(tp=number % TP, pp=number // TP % PP, dp=number // (TP * PP))
-        kind = "origin" if place.dp == 1 else "lone" if number == num_ranks // 2 else "receiver"
+        kind = "origin" if place.dp == 1 else "lone" if number == num_ranks * 3 // 4 else "receiver"
         ranks.append(_rank(number, place, *traces[place.pp, kind]))
     layout = {"tp": TP, "pp": PP, "dp": -(-num_ranks // (TP * PP))}
     runs = [
@@ -90,7 +90,7 @@ def _in_lane(row):
     return row + -row % _LANES
 
 
-def _trace(stage, num_calls, num_steps, differs=None):
+def _trace(stage, num_calls, num_steps, lone, differs=None):
     """Make the trace of one stage; lane 0 gives other bits from a call on, and one call alone does."""
     names = NameTables()
     events = np.zeros(num_calls * num_steps, EVENT_DTYPE)
@@ -101,16 +101,17 @@ def _trace(stage, num_calls, num_steps, differs=None):
         events[name] = np.tile(column, num_steps)
     made = rows.copy()  # which tensor each call gives
     if differs is not None:
-        kind, place, lone = differs
+        kind, place = differs
         made[place::_LANES] += len(rows)
         made[lone] += len(rows) if kind == "lone" else 0
     read = np.concatenate([rows[:_LANES] + 10 * len(rows), made[:-_LANES]])
     if differs is not None:
         read[place : place + 1] += 0 if kind == "origin" else len(rows)  # what came from other ranks
-        read[lone + _LANES] = lone
+        read[lone + _LANES] = lone  # what reads it writes over it first
     inputs, outputs = _digests(read), _digests(made)
     events["in_digest"], events["out_digest"], events["n_in"], events["n_out"] = inputs, outputs, 1, 1
     events["evidence"] = pack_evidence(Evidence.EXACT, Evidence.EXACT)
+    events["evidence"][lone] = pack_evidence(Evidence.NONE, Evidence.EXACT)
     header = RankHeader(0, Coordinate(), algorithm=ALGORITHM)
     return memory_trace(header, names, events, _details(rows, inputs, outputs))
 

@@ -102,10 +102,10 @@ def test_a_single_call_among_48_million_is_marked_at_its_place(one_step_of_2432_
     meta, tile = source.window({"order": "rank", "hidden": ["receiver"]}, 480, 1200)
     assert (meta["num_rows"], meta["num_columns"]) == (2432, 20_000)
     rare = [mark[:2] for mark in meta["markers"] if mark[2] == 1 + Verdict.UNKNOWN]
-    (position,) = np.flatnonzero(source.cmp.ranks[1216].verdicts == Verdict.UNKNOWN).tolist()
-    assert rare == [[1216, position]] and (tile == 1 + Verdict.UNKNOWN).sum() == 1
+    (position,) = np.flatnonzero(source.cmp.ranks[1824].verdicts == Verdict.UNKNOWN).tolist()
+    assert rare == [[1824, position]] and (tile == 1 + Verdict.UNKNOWN).sum() == 1
     at = [rare[0][0], rare[0][0] + 1, rare[0][1], rare[0][1] + 1]
-    assert source.call_in({"order": "rank"}, at) == (1216, position)
+    assert source.call_in({"order": "rank"}, at) == (1824, position)
     hidden = source.window({"order": "rank", "hidden": ["receiver", "unknown"]}, 480, 1200)
     assert set(hidden[1].ravel().tolist()) == {MATCH, ORIGIN}
 

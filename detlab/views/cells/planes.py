@@ -1,4 +1,4 @@
-"""Cells at full resolution: a row for each rank or op, a column for each call or step; the latest are kept."""
+"""Cells at full resolution: a row for each rank or op, a column for each call or step, the latest kept."""
 
 from __future__ import annotations
 
