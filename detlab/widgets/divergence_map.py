@@ -95,6 +95,14 @@ class DivergenceMap(StaticTwin, anywidget.AnyWidget):
 
     # What is shown
 
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Take what the browser asks for; it waits for an answer, also where that is the present tile."""
+        before = self._seq
+        super().set_state(sync_data)
+        if self._seq == before and {"state", "size"} & sync_data.keys():
+            self._seq += 1
+            self.state, self.meta = self.meta["state"], {**self.meta, "seq": self._seq}
+
     def _wanted(self, _: Any) -> None:
         """Answer what the browser or the user asks for; a state that no map has is taken back."""
         try:

@@ -72,6 +72,18 @@ def test_state_and_size_asked_for_together_are_answered_once(shown):
     assert shown.meta["seq"] == 2
 
 
+@pytest.mark.parametrize("asked", [{"hidden": []}, {"step": 99}, {"window": [0, 2, 0, 3]}])
+def test_a_browser_that_asks_for_what_it_has_or_cannot_have_is_answered(shown, asked):
+    shown.set_state({"state": {**shown.state, **asked}})
+    assert shown.meta["seq"] == 2
+    assert shown.state == shown.meta["state"] == shown.source.normal({})
+
+
+def test_verdicts_hidden_in_any_order_are_answered_in_the_order_of_severity(shown):
+    shown.set_state({"state": {**shown.state, "hidden": ["origin", "receiver"]}})
+    assert shown.state["hidden"] == shown.meta["state"]["hidden"] == ["receiver", "origin"]
+
+
 def test_a_tile_has_no_more_cells_than_the_browser_has_pixels():
     shown = Seen(one_in_a_million(500_000))
     shown.size = [10, 300]

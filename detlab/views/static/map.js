@@ -27,7 +27,7 @@ const RIGHT = 132; // width of the counts beside the cells
 const ORIGINS_AT = 80; // where the numbers of origins end there
 const ROW_MOST = 36; // pixels of a row where there are few
 const READABLE = { row: 24, column: 56 }; // an axis whose cells have so many pixels is zoomed no further
-const EDGE = 4; // pixels around the map, for the ring that shows the focus
+const EDGE = 6; // pixels around the map, for the ring that shows the focus
 const GRIP = 8; // pixels: around a marker, and a drag shorter than this is none along that axis
 const ANSWER_MS = 4000; // how long to wait before saying that nothing answers
 const HOVER_MS = 120;
@@ -147,11 +147,11 @@ function fitCall(context, text, width) {
   const op = text.slice(0, at);
   if (context.measureText(`${op} …`).width > width) return fit(context, op, width);
   const scope = text.slice(at + 4);
-  for (let size = scope.length - 1; size > 3; size -= 1) {
+  for (let size = scope.length - 1; size > 0; size -= 1) {
     const short = `${op} …${scope.slice(-size)}`;
     if (context.measureText(short).width <= width) return short;
   }
-  return op;
+  return `${op} …`;
 }
 
 /** Fit a canvas to its place on the page, and give its context in CSS pixels, empty. */
@@ -463,7 +463,7 @@ function thinned(markers, isTiny) {
   const codes = [...new Set(markers.map(({ code }) => code))].sort((a, b) => b - a);
   for (const code of codes) {
     const these = markers.filter((marker) => marker.code === code);
-    const least = these[0].origin ? 4 : 17;
+    const least = these[0].origin ? 4 : 30;
     const covered = these.filter((marker) => {
       const gap = gapTo(marker);
       const isFree = !near(marker).some((each) => gap(each) < (each.code === code ? least : 17));
@@ -841,7 +841,7 @@ class Tools {
       labelled("View", this.view),
       labelled("Rows by", this.order),
       make("span", { class: "detlab-field" }, this.before, labelled("Step", this.slider), this.after, this.step, this.worst),
-      make("span", { class: "detlab-field" }, button("−", "Zoom out", () => map.zoomButton(2)), button("+", "Zoom in", () => map.zoomButton(0.5)), button("Show all", "Show the whole map", () => map.reset())),
+      make("span", { class: "detlab-field" }, button("−", "Zoom out", () => map.zoomButton(2)), button("+", "Zoom in", () => map.zoomButton(0.5)), make("button", { type: "button", click: () => map.reset() }, "Show all")),
       this.keys,
       this.finder,
     );
@@ -857,9 +857,9 @@ class Tools {
     const at = meta.steps.indexOf(wanted.step);
     this.slider.max = Math.max(0, meta.steps.length - 1);
     if (at >= 0) this.slider.value = at;
-    for (const control of [this.slider, this.before, this.after, this.worst]) control.disabled = one || byStep;
+    for (const control of [this.slider, this.before, this.after, this.worst]) control.disabled = byStep;
     this.worst.setAttribute("aria-pressed", String(wanted.step === null));
-    this.worst.hidden = one;
+    for (const control of [this.slider, this.before, this.after, this.worst]) control.hidden = one;
     const all = one ? `${meta.steps[0] ?? "none"}` : `all ${number(meta.steps.length)}`;
     this.step.textContent = wanted.step === null ? all : `${wanted.step}`;
     this.slider.setAttribute("aria-valuetext", wanted.step === null ? "worst over all steps" : `step ${wanted.step}`);
@@ -931,8 +931,8 @@ class Legend {
   }
 
   item(name, sign, colour, ink) {
-    const swatch = make("i", { class: "detlab-sign", "aria-hidden": "true" }, sign);
-    if (name === "origin") swatch.classList.add("detlab-diamond");
+    const isOrigin = name === "origin"; // its sign is the shape itself
+    const swatch = make("i", { class: `detlab-sign${isOrigin ? " detlab-diamond" : ""}`, "aria-hidden": "true" }, isOrigin ? "" : sign);
     swatch.style.background = colour;
     swatch.style.color = name === "match" ? "inherit" : ink;
     const count = make("b", {});
@@ -951,7 +951,7 @@ function notesOf(meta) {
     cells > 1 && `a cell is the worst of ${plural(meta.row_factor, NOUNS[meta.state.rows])} × ${plural(meta.column_factor, columns)}`,
     meta.markers.length >= MARKERS_MOST && `${number(meta.num_origins)} origins in the window; not every cell of them has a marker`,
     meta.aside && `set aside and drawn as matches: ${number(meta.aside)}`,
-    (meta.bands.length || meta.layers.length) && `phases and layers as rank ${meta.bands_of} runs them`,
+    meta.bands.length > 0 && `phases ${meta.layers.length ? "and layers " : ""}as rank ${meta.bands_of} runs them`,
   ].filter(Boolean).join("; ");
 }
 
@@ -1070,11 +1070,13 @@ class DivergenceMap {
     this.late = setTimeout(() => this.unanswered(), ANSWER_MS);
     this.model.set("size", wanted);
     this.model.set("state", this.wanted);
+    this.sent = JSON.stringify(this.wanted);
     this.model.save_changes();
   }
 
   unanswered() {
     this.waiting = false;
+    delete this.root.dataset.busy;
     this.say("No answer yet: the kernel is busy or gone. Until it answers, the map is only as fine as what it sent before.");
   }
 
@@ -1091,19 +1093,18 @@ class DivergenceMap {
     const meta = this.model.get("meta");
     if (!meta || !meta.seq) return;
     const isOld = this.meta && lookOf(meta.state) !== lookOf(this.wanted);
-    const asked = same(this.model.get("state"), this.wanted);
-    if (isOld && asked && this.waiting) return; // the answer is still to come
+    if (isOld && this.waiting && same(this.model.get("state"), this.wanted)) return; // the answer is still to come
     this.waiting = false;
     delete this.root.dataset.busy;
     clearTimeout(this.late);
-    if (asked) this.wanted = this.model.get("state");
     if (!isOld) this.take(meta);
     this.ask();
   }
 
   take(meta) {
     this.meta = meta;
-    if (same(this.model.get("state"), this.wanted)) this.wanted = { ...this.wanted, window: meta.state.window };
+    const isWanted = this.sent === JSON.stringify(this.wanted) || same(this.model.get("state"), this.wanted);
+    if (isWanted) this.wanted = this.model.get("state"); // perhaps in other words than it was asked for
     this.picture = new Picture(bytesOf(this.model.get("tile")).slice(), meta.width, meta.height).colour(this.colours.pixels);
     const overview = this.model.get("overview");
     if (overview && overview.tile && overview !== this.overviewOf) {
