@@ -265,6 +265,13 @@ def test_calls_around_the_same_layer_belong_to_it_and_others_to_none():
     assert bands == [("layer 0", 1, 4), ("layer 1", 5, 7)]
 
 
+def test_no_layer_reaches_from_one_phase_into_the_next():
+    names = [Callee("h.0.a", "x"), Callee("loss", "x")]
+    phases = [("forward", 0, 2), ("backward", 2, 4)]
+    assert layer_bands(np.array([0, 1, 1, 0]), names, phases) == [("layer 0", 0, 1), ("layer 0", 3, 4)]
+    assert layer_bands(np.array([0, 0, 0, 0]), names, phases) == [("layer 0", 0, 2), ("layer 0", 2, 4)]
+
+
 def test_phases_and_layers_are_those_of_the_rank_with_the_most_calls_and_columns_have_names():
     run = make_run({3: CALLS[:2], 5: CALLS})
     meta, _ = MapSource(compare(run, run)).window({})

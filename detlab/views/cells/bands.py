@@ -34,18 +34,22 @@ def layer_of(scope: str) -> int:
     return int(found[1]) if found else -1
 
 
-def layer_bands(callees: NDArray[np.int32], names: Sequence[Callee]) -> list[Band]:
+def layer_bands(
+    callees: NDArray[np.int32], names: Sequence[Callee], phases: Sequence[Band] = ()
+) -> list[Band]:
     """Find the layers in the calls of one step, in the order of its columns.
 
     Calls outside of any layer between two of the same one belong to it: a residual's addition is
-    recorded in the module around the layers.
+    recorded in the module around the layers. No layer reaches from one of the phases into the next.
     """
     used, member = np.unique(callees, return_inverse=True)
     layers = np.array([layer_of(names[number].scope) for number in used.tolist()], np.int64)[member]
     inside = np.flatnonzero(layers >= 0)
     if not len(inside):
         return []
-    first = np.flatnonzero(np.diff(layers[inside], prepend=-1))
+    phase = np.searchsorted([start for _, start, _ in phases], inside, side="right")
+    begins = (np.diff(layers[inside], prepend=-1) != 0) | (np.diff(phase, prepend=-1) != 0)
+    first = np.flatnonzero(begins)
     last = np.append(first[1:], len(inside)) - 1
     return [
         (f"layer {layers[start]}", start, stop + 1)

@@ -261,10 +261,12 @@ class MapSource:
         parts = widest_parts(program, steps)
         callees = self.planes.callees_of(program)[positions_of(parts)]
         names = self.planes.callees.names
-        layers = [band for band in bands.layer_bands(callees, names) if band[1] < stop and band[2] > first]
+        phases = bands.phase_bands(parts)
+        layers = bands.layer_bands(callees, names, phases)
+        layers = [band for band in layers if band[1] < stop and band[2] > first]
         labels = [bands.call_name(names[callee]) for callee in callees[first:stop]] if labelled else []
         return {
-            "bands": [list(band) for band in bands.phase_bands(parts)],
+            "bands": [list(band) for band in phases],
             "layers": [list(band) for band in layers] if len(layers) <= _MAX_LAYERS else [],
             "column_labels": labels,
             "bands_of": self.cmp.ranks[program.members[0]].rank,
