@@ -30,6 +30,7 @@ def next_step(
     states: Sequence[SideState],
     findings: Sequence[int],
     captures: Sequence[Captured],
+    aside: Sequence[tuple[str, str]],
 ) -> str:
     """Name what to do next, as words or as a line to paste."""
     if captures:
@@ -37,14 +38,17 @@ def next_step(
     named = [cmp.roots[each].next for each in findings if call.rank in cmp.roots[each].ranks]
     if named and call.verdict != "match":
         return named[0]
-    if call.set_aside:
-        return "see what changes when such calls are counted: detlab.compare(a, b, count=…)"
+    if aside:
+        kinds = ",".join(kind for kind, _ in aside)
+        return f'see what changes when such calls are counted: detlab.compare(a, b, count="{kinds}")'
     where = f'ranks="{call.rank}"' + (f', steps="{call.step}"' if call.step >= 0 else "")
     if call.verdict == "unknown" and states[0].same is None:
         return _RECORD.format(what="inputs too", where=where, more=", inputs=True")
     if call.verdict == "match":
-        unsaid = states[1].same is None
-        return _RECORD.format(what="outputs", where=where, more="") if unsaid else _elsewhere(cmp)
+        unsaid = states[1].same is None and states[1].num_parts
+        return (
+            _RECORD.format(what="outputs with a digest", where=where, more="") if unsaid else _elsewhere(cmp)
+        )
     return _BY_VERDICT[call.verdict].format(where=where, rank=call.rank, site=call.site)
 
 

@@ -204,6 +204,7 @@ def call_details(cmp: Comparison, number: int, position: int) -> CallDetails:
     differing, begun = _lanes(pairs, lanes)
     before, after = neighbours(rank, position, NUM_NEIGHBOURS)
     states = tuple(side_state(side, a, b, pairs) for side in (Side.INPUT, Side.OUTPUT))
+    aside = tuple(why_aside(rank, position, cmp.counted))
     members = _members(cmp, rank, position, known, callee)
     findings = _findings(cmp, call)
     captures = _captures(cmp, call)
@@ -214,7 +215,7 @@ def call_details(cmp: Comparison, number: int, position: int) -> CallDetails:
         kind=Kind(known.event["kind"]).name.lower(),
         group=callee.group,
         how=rank.how(np.array([position]))[0],
-        set_aside=tuple(why_aside(rank, position, cmp.counted)),
+        set_aside=aside,
         inputs=states[0],
         outputs=states[1],
         tensors=tuple(most_telling(pairs, MAX_TENSORS)),
@@ -235,7 +236,7 @@ def call_details(cmp: Comparison, number: int, position: int) -> CallDetails:
         findings=findings,
         finding_classes=tuple(cmp.roots[each].finding_class for each in findings),
         captures=captures,
-        next=next_step(cmp, call, states, findings, captures),
+        next=next_step(cmp, call, states, findings, captures, aside),
     )
 
 

@@ -110,7 +110,7 @@ def links_of(rank: RankComparison, position: int, pairs: Sequence[TensorPair]) -
     inputs, outputs = (_wanted(pairs, side) for side in ("input", "output"))
     own = _own(trace, row)
     if not len(own):
-        return Links(not_followed="its tensors were not recorded one by one")
+        return Links(not_followed="its tensors were not recorded one by one" if pairs else "")
     near = _near(trace, row, own[_is_one_of(own, inputs, outputs)])
     makers = _makers(rank, row, own, near, inputs, in_b)
     if not in_b and rows[1] >= 0:
@@ -118,7 +118,7 @@ def links_of(rank: RankComparison, position: int, pairs: Sequence[TensorPair]) -
         makers += _other_makers(rank, rows[1], pairs, makers)
     made = {link.index for link in makers if link.side == "input"}
     unmade = tuple(index for index in sorted(inputs) if index not in made)
-    users, num_users = _users(rank, row, near, in_b)
+    users, num_users = _users(rank, trace, row, near)
     return Links(tuple(makers), unmade, tuple(users), num_users)
 
 
@@ -279,16 +279,30 @@ def _other_makers(
     return [link for link in links if (link.index, link.call.position) not in known]
 
 
-def _users(rank: RankComparison, row: int, near: _Near, in_b: bool) -> tuple[list[Link], int]:
+def _users(rank: RankComparison, trace: RankTrace, row: int, near: _Near) -> tuple[list[Link], int]:
     """Find the calls that take an output of this one, as those of whose input it is the maker; count them."""
+    in_b = trace is rank.b
     inputs = _compared(rank, near.inputs[near.inputs["position"] > row], in_b)
     outputs = near.outputs[near.outputs["position"] >= row]
     made, ways = _match(inputs, outputs)
     mine = made >= 0
     mine[mine] = outputs["position"][made[mine]] == row
+    mine &= ~_made_elsewhere(trace, row, inputs, np.flatnonzero(mine & (np.array(ways) == "storage")))
     links: dict[tuple[int, int], tuple[int, np.void, str]] = {}
     for at in np.flatnonzero(mine).tolist():
         index = int(outputs["index"][made[at]])
         links.setdefault((index, int(inputs["position"][at])), (index, inputs[at], ways[at]))
     ordered = sorted(links.values(), key=lambda link: (int(link[1]["position"]), link[0]))
     return [_link(rank, "output", *link, in_b) for link in ordered[:MAX_LINKS]], len(ordered)
+
+
+def _made_elsewhere(
+    trace: RankTrace, row: int, inputs: NDArray[np.void], by_bytes: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Say which inputs that only share bytes with a call have the digest of what another call gave."""
+    found = np.zeros(len(inputs), bool)
+    if len(by_bytes):
+        chosen = inputs[by_bytes]
+        given = _near(trace, row, chosen).outputs
+        found[by_bytes] = by_key(chosen, chosen["digest_a"], given, given["digest_a"]) >= 0
+    return found

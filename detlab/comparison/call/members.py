@@ -31,8 +31,8 @@ class Member:
     verdict
         The verdict of its call; empty where the call was not found there.
     gives
-        ``equal``, ``differs`` or ``unknown``: what it put in, by its own record; ``not recorded`` where
-        the call was not found there.
+        ``equal``, ``differs`` or ``unknown``: what it put in, by its own record; ``only in a`` or ``only in
+        b`` where one run makes the call there, ``not recorded`` where it was not found.
     site
         The site of its call; empty where it was not found.
     """
@@ -87,8 +87,10 @@ def members_of(
     listed = tuple(_member(judge, call, by_rank, number) for number in members[:MAX_MEMBERS])
     is_judged = len(members) <= MAX_MEMBERS and rank.verdicts[position] not in ONE_SIDED
     judged = judge.judge(alone, position) if is_judged else None
-    because = tuple(number for number in judged.because if number != rank.rank) if judged else ()
+    if judged and judged.verdict != rank.verdicts[position]:
+        judged = None  # it was set aside, or judged by something else
     reason = REASONS[judged.reason].why if judged and judged.reason else ""
+    because = tuple(number for number in judged.because if number != rank.rank) if judged else ()
     return Members(call.dependence.value, len(members), listed, because, reason, is_judged)
 
 
@@ -105,6 +107,12 @@ def _member(judge: GroupJudge, call: Collective, ranks: dict[int, RankComparison
         place = "" if rank is None else str(rank.coordinate)
         return Member(number, place, "", "not recorded", "")
     verdict = Verdict(int(rank.verdicts[at])).name.lower()
+    return Member(number, str(rank.coordinate), verdict, _gives(rank, at), str(site_at(rank, at)))
+
+
+def _gives(rank: RankComparison, at: int) -> str:
+    """Say what the record of one member says of its input, whatever the group says of its output."""
+    if rank.verdicts[at] in ONE_SIDED:
+        return f"only in {'a' if rank.verdicts[at] == Verdict.ONLY_A else 'b'}"
     same, _, _ = fold_statement(Side.INPUT, *recorded_at(rank, at, with_tensors=False))
-    gives = {True: "equal", False: "differs", None: "unknown"}[same]
-    return Member(number, str(rank.coordinate), verdict, gives, str(site_at(rank, at)))
+    return {True: "equal", False: "differs", None: "unknown"}[same]

@@ -117,7 +117,7 @@ class SideState:
     same, evidence, why
         As in `TensorPair`.
     num_tensors
-        Number of tensors in run a, or in run b where only it makes the call.
+        Number of tensors, in the run that has more of them.
     num_parts
         Number of tensors, scalar folds and generator states that either run has.
     num_differing, num_unsaid
@@ -331,8 +331,6 @@ def side_state(side: Side, a: Recorded | None, b: Recorded | None, pairs: Sequen
     """Say what is known of all inputs, or of all outputs, as the verdict takes them: by their fold."""
     names = ("output", "results") if side is Side.OUTPUT else ("input", "scalars", "generator")
     mine = [pair for pair in pairs if pair.side in names]
-    known = a or b
-    assert known is not None  # a call stands in one run at least
     same, level, why = fold_statement(side, a, b)
     flag = Flag.WEAK_OUTPUT if side is Side.OUTPUT else Flag.WEAK_INPUT
     flags = (a.event["flags"] if a else 0) | (b.event["flags"] if b else 0)
@@ -340,7 +338,7 @@ def side_state(side: Side, a: Recorded | None, b: Recorded | None, pairs: Sequen
         same=same,
         evidence=level.name.lower(),
         why=why,
-        num_tensors=known.event["n_out" if side is Side.OUTPUT else "n_in"],
+        num_tensors=max(each.event["n_out" if side is Side.OUTPUT else "n_in"] for each in (a, b) if each),
         num_parts=len(mine),
         num_differing=sum(pair.same is False for pair in mine),
         num_unsaid=sum(pair.same is None for pair in mine),

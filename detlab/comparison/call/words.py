@@ -96,11 +96,10 @@ def _capital(text: str) -> str:
 
 def meaning(details: CallDetails) -> str:
     """Say in one sentence what the verdict means for this call, and never more than was recorded."""
-    says = _MEANING[Verdict[details.call.verdict.upper()]](details)
     if not details.set_aside:
-        return says
+        return _MEANING[Verdict[details.call.verdict.upper()]](details)
     why = "; ".join(f"{kind}: {why}" for kind, why in details.set_aside)
-    return f"Set aside, and not counted ({why}). By its record alone: {says[:1].lower()}{says[1:]}"
+    return f"Set aside, and not counted ({why}). By its own record alone it is: {details.call.verdict}."
 
 
 def _match(details: CallDetails) -> str:
@@ -117,12 +116,13 @@ def _match(details: CallDetails) -> str:
         return "Nothing is known of what it gave, so that it is not counted as identical."
     if inputs is None:
         return "Its outputs match; of its inputs nothing is known."
+    if details.members is not None:
+        return "What this rank gave and what it got match, as far as the evidence goes."
     return "The same inputs gave the same outputs, as far as the evidence goes."
 
 
-def _absorbed(details: CallDetails) -> str:
-    what = "Its inputs differ" if details.inputs.same is False else "What its output depends on differs"
-    return f"{what} and its outputs do not: the difference ends here, a divergence all the same."
+def _absorbed(_: CallDetails) -> str:
+    return "Its inputs differ and its outputs do not: the difference ends here, a divergence all the same."
 
 
 def _receiver(details: CallDetails) -> str:
@@ -212,7 +212,7 @@ def _how_many(state: SideState) -> str:
     unsaid = f"; of {state.num_unsaid:,} nothing can be said" if state.num_unsaid else ""
     if not state.num_differing:
         return f", and which of them was not recorded{unsaid}"
-    return f" ({state.num_differing:,} of {max(state.num_tensors, state.num_differing):,}{unsaid})"
+    return f" ({state.num_differing:,} of {state.num_parts:,}{unsaid})"
 
 
 def _lanes(details: CallDetails) -> Iterator[str]:
@@ -232,10 +232,11 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _members(members: Members) -> Iterator[str]:
+    depends_on = _DEPENDS.get(members.depends_on, members.depends_on)
     if members.num_members < 1:
-        yield f"Its output depends on {members.depends_on}; the members of its communicator are not known."
+        yield f"Its output depends on {depends_on}; the members of its communicator are not known."
         return
-    yield f"Its output depends on {members.depends_on}; {members.num_members:,} members take part."
+    yield f"Its output depends on {depends_on}; {members.num_members:,} members take part."
     for gives, says in _GIVES.items():
         ranks = [each.rank for each in members.listed if each.gives == gives]
         if ranks:
@@ -245,9 +246,12 @@ def _members(members: Members) -> Iterator[str]:
         yield f"{rest:,} more members were not asked."
 
 
+_DEPENDS: Final = {"piece k on member k": "every member, piece by piece"}
 _GIVES: Final = {
     "differs": "What {} gave differs between the runs.",
     "unknown": "Whether what {} gave is equal is not known.",
+    "only in a": "Only run a makes the call on {}.",
+    "only in b": "Only run b makes the call on {}.",
     "not recorded": "The call was not found on {}.",
 }
 
@@ -364,11 +368,8 @@ def unmade_words(details: CallDetails) -> str:
         return f"What made its inputs cannot be followed: {links.not_followed}."
     if not links.unmade:
         return ""
-    return f"{_capital(_numbered('input', links.unmade))}: no recorded call near it made {_it(links.unmade)}."
-
-
-def _it(items: Sequence[object]) -> str:
-    return "it" if len(items) == 1 else "them"
+    inputs = _capital(_numbered("input", links.unmade))
+    return f"{inputs}: made by no recorded call before it, as far as was looked."
 
 
 def peers_words(peers: Peers) -> str:
