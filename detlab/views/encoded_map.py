@@ -221,6 +221,11 @@ class _Plane:
         return _NONE if self.content is None else len(self.content)
 
     @property
+    def can_shrink(self) -> bool:
+        """Whether there are neighbours left to pool."""
+        return self.factor < self._shape[1]
+
+    @property
     def claim(self) -> float:
         """How much this map is to blame when all of them are too large."""
         return self._weight * self.num_bytes
@@ -296,12 +301,14 @@ def _aside(source: MapSource, step: int) -> Codes:
 
 
 def _fit(planes: list[_Plane], num_bytes: int) -> list[_Plane]:
-    """Write all maps, and pool the largest until they fit."""
+    """Write all maps, and pool the largest until they fit or nothing is left to pool."""
     for plane in planes:
         plane.encode()
     while sum(plane.num_bytes for plane in planes) > num_bytes:
-        largest = max(planes, key=lambda plane: plane.claim)
-        if largest.factor > 1 << 20:  # nothing is left to pool
+        largest = max(
+            (plane for plane in planes if plane.can_shrink), key=lambda plane: plane.claim, default=None
+        )
+        if largest is None:
             break
         largest.encode()
     return planes

@@ -23,7 +23,7 @@ def map_section(cmp: Comparison, still: str, drawn: EncodedMap | None, calls: En
     notes = "".join(f"<p>{html(note)}</p>" for note in _notes(cmp, drawn, calls))
     return (
         f'<div class="still">{still}</div><p id="detlab-note" hidden></p>'
-        '<div class="lively"><div id="detlab-map"></div>'
+        '<div class="lively" hidden><div id="detlab-map"></div>'
         '<section id="detlab-chosen" aria-labelledby="detlab-chosen-title">'
         '<h3 id="detlab-chosen-title">The selected call</h3>'
         '<p class="hint">Click a cell, or go there with the arrow keys and press Enter.</p>'

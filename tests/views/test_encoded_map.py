@@ -1,5 +1,6 @@
 """The map in the page answers as the notebook's map does: same windows, same calls, same words."""
 
+import re
 from itertools import product
 
 import numpy as np
@@ -10,6 +11,7 @@ from detlab.comparison import compare
 from detlab.comparison.places import site_at
 from detlab.schema import Coordinate, Flag, Phase
 from detlab.testing import Call, make_run
+from detlab.views import encoded_map
 from detlab.views.cells import MapSource
 from detlab.views.encoded_map import encode_map
 from tests.views.offline import ask
@@ -183,3 +185,70 @@ def test_sites_are_those_of_the_tables(source):
     for (number, position), answer in zip(picks, answers, strict=True):
         in_a = cmp.ranks[number].rows_at(position)[0] >= 0
         assert answer == (str(site_at(cmp.ranks[number], position)) if in_a else "")
+
+
+def test_maps_that_are_too_large_are_pooled_to_their_worst_and_named():
+    source = MapSource(race())
+    whole, small = encode_map(source, PLENTY), encode_map(source, 200)
+    assert whole.pooled == [] and whole.unnamed == 0
+    assert sum(len(plane) for plane in small.payload["planes"]) < 300
+    factors = dict(small.pooled)
+    assert factors["step 1"] > 1 and "worst over steps" in factors
+    state = {**source.normal({}), "step": 1, "order": "rank"}
+    ((answer,), cells) = ask(small.payload, [["window", state, 500, 1_500]]), source.shown(state).plane.cells
+    starts = np.arange(0, cells.shape[1], factors["step 1"])
+    pooled = np.maximum.reduceat(cells[:-1], starts, axis=1)
+    expected = np.repeat(pooled, factors["step 1"], axis=1)[:, : cells.shape[1]]
+    assert answer["tile"] == expected.ravel().tolist()
+
+
+def test_a_pooled_cell_says_that_it_is():
+    source = MapSource(race())
+    (text,) = ask(
+        encode_map(source, 200).payload, [["describe", {**source.normal({}), "step": 1}, [0, 1, 301, 302]]]
+    )
+    assert re.search(r"origin, the worst of \d+ neighbouring calls$", text)
+
+
+def test_a_map_that_cannot_shrink_any_more_is_written_all_the_same():
+    assert len(encode_map(MapSource(small()), 1).payload["planes"]) == 7
+
+
+@pytest.mark.parametrize("limit", ["MAX_CALLS", "MAX_NAME_BYTES"])
+def test_cells_without_names_keep_verdict_and_phase(monkeypatch, limit):
+    monkeypatch.setattr(encoded_map, limit, 0)
+    source = MapSource(race())
+    drawn = encode_map(source, PLENTY)
+    assert drawn.unnamed == 4
+    state = {**source.normal({}), "step": 1, "order": "rank"}
+    text, site, find, found = ask(
+        drawn.payload,
+        [
+            ["describe", state, [0, 1, 301, 302]],
+            ["siteOf", {"rank": 0, "step": 0, "column": 301}],
+            ["find", 0, "1/0/backward/embedding.word_embeddings/aten.index_put.default#1"],
+            ["search", state, "index_put"],
+        ],
+    )
+    assert text == "rank 0 · tp0 dp0 · step 1 · backward · call 301 · origin"
+    assert (site, find, found) == ("", None, [])
+
+
+def test_a_site_leads_back_to_its_call(source):
+    rng = np.random.default_rng(10)
+    cmp = source.cmp
+    picks = [
+        (n, int(rng.integers(0, len(rank.verdicts)))) for n, rank in enumerate(cmp.ranks) for _ in range(8)
+    ]
+    known = [pick for pick in picks if cmp.ranks[pick[0]].rows_at(pick[1])[0] >= 0]
+    asked = [["find", cmp.ranks[n].rank, str(site_at(cmp.ranks[n], at))] for n, at in known]
+    answers = ask(encode_map(source, PLENTY).payload, asked)
+    assert answers == [called(source, Pick(*pick)) for pick in known]
+
+
+@pytest.mark.parametrize(
+    "site", ["", "nonsense", "1/0/forward/x%2/aten.mm.default#0", "9/9/data//x#0", "1/0/x/y/z#0"]
+)
+def test_what_is_no_site_of_the_rank_leads_nowhere(site):
+    payload = encode_map(MapSource(race()), PLENTY).payload
+    assert ask(payload, [["find", 0, site], ["find", 77, site]]) == [None, None]

@@ -244,17 +244,23 @@ export async function openReport(render) {
   const { map, details } = JSON.parse(document.getElementById("detlab-payload").textContent);
   const [source, written] = await Promise.all([openSource(map), inflateJson(details)]);
   const model = new OfflineModel(source, 440);
-  document.documentElement.classList.add("live");
+  show(true);
   new ChosenCall(document.getElementById("detlab-call"), model, new Map(written));
   render({ model, el: document.getElementById("detlab-map") });
   linkCalls(model);
   document.documentElement.dataset.ready = "true";
 }
 
+/** Show the living map or the still pictures; when the page is printed it shows the still ones anyway. */
+function show(isLive) {
+  document.documentElement.classList.toggle("live", isLive);
+  document.querySelector(".lively").hidden = !isLive;
+}
+
 /** Open the report; where this browser cannot, say so below the still pictures. */
 export function start(render) {
   openReport(render).catch((error) => {
-    document.documentElement.classList.remove("live");
+    show(false);
     const note = document.getElementById("detlab-note");
     note.hidden = false;
     note.textContent = `This browser cannot show the map that can be zoomed (${error}); the pictures above say the same.`;

@@ -108,7 +108,7 @@ export class Calls {
     const step = found ? this.steps.indexOf(Number(found[1])) : -1;
     const { parts, callees } = this.of(rank, step) ?? {};
     if (!callees) return null;
-    const [scope, op, group] = [found[4], found[5], found[6] ?? ""].map(decodeURIComponent);
+    const [scope, op, group] = [found[4], found[5], found[6] ?? ""].map(unquote);
     const wanted = this.index.callees.map(
       ([inScope, ofOp, ofGroup]) => this.index.scopes[inScope][0] === scope && this.index.ops[ofOp] === op && ofGroup === group,
     );
@@ -150,17 +150,19 @@ export class Calls {
     return found.map(({ name, start: from, stop }) => [name, from, stop]);
   }
 
-  /** Find the layers of a step: calls outside of any between two of the same one belong to it. */
+  /** Find the layers of a step: calls outside of any between two of the same one, in one phase, belong to it. */
   layers(program, step) {
     const callees = this.programs[program].get(step)?.callees ?? [];
     const found = [];
-    callees.forEach((callee, column) => {
-      const [, layer] = this.scope(callee);
-      const last = found[found.length - 1];
-      if (layer < 0) return;
-      if (last && last[0] === layer) last[2] = column + 1;
-      else found.push([layer, column, column + 1]);
-    });
+    for (const [, start, stop] of this.bands(program, step)) {
+      let last = null;
+      for (let column = start; column < Math.min(stop, callees.length); column += 1) {
+        const [, layer] = this.scope(callees[column]);
+        if (layer < 0) continue;
+        if (last && last[0] === layer) last[2] = column + 1;
+        else found.push((last = [layer, column, column + 1]));
+      }
+    }
     return found.map(([layer, start, stop]) => [`layer ${layer}`, start, stop]);
   }
 }
@@ -169,6 +171,15 @@ export class Calls {
 export function summed(steps) {
   let sum = 0;
   return Int32Array.from(steps, (step) => (sum += step));
+}
+
+/** Read a name as it stands in a site; what is no such text stays as it is. */
+function unquote(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** Write a name as it stands in a site. */
