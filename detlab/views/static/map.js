@@ -1092,6 +1092,7 @@ class DivergenceMap {
   adopt() {
     const meta = this.model.get("meta");
     if (!meta || !meta.seq) return;
+    this.adoptState(); // one message may bring both, in any order
     const isOld = this.meta && lookOf(meta.state) !== lookOf(this.wanted);
     if (isOld && this.waiting && same(this.model.get("state"), this.wanted)) return; // the answer is still to come
     this.waiting = false;
