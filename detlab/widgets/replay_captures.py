@@ -86,8 +86,8 @@ def ordered(
 
 def option(label: str, capture: Capture) -> str:
     """Name a capture in a list; a drop-down shows text as it is."""
-    of_run = f" · {label}" if label else ""
-    return visible(f"{shorten(capture.op, 50)} · {shorten(capture.site, 60)} · rank {capture.rank}{of_run}")
+    named = capture.site if capture.op in capture.site else f"{shorten(capture.op, 30)} · {capture.site}"
+    return visible(f"{shorten(named, 60)} · rank {capture.rank}{f' · {label}' if label else ''}")
 
 
 def how_to_capture(place: tuple[int, str] | None) -> str:

@@ -12,6 +12,7 @@ from detlab.errors import InputError
 from detlab.kernel.conditions import offered
 from detlab.views.text import html
 from detlab.widgets.replay_captures import Offer, how_to_capture, option, ordered
+from detlab.widgets.replay_panel_html import block
 
 BASELINE: Final = "baseline"
 _MAX_TRIALS: Final = 1_000_000
@@ -19,6 +20,15 @@ _LIMIT_S: Final = 600.0
 """That of `detlab.kernel.replay`, which is not imported here because it loads torch."""
 _AS_CAPTURED: Final = "as captured"
 _WRAPPED: Final = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "4px 16px"}
+
+_ISOLATED: Final = "this kernel stays as it is, and can be used meanwhile"
+_IN_KERNEL: Final = (
+    "faster; leave this kernel idle: its threads and flags are set for the trials, then put back"
+)
+
+
+def _narrow(width: str) -> dict[str, Any]:
+    return {"layout": {"width": width}, "style": {"description_width": "initial"}}
 
 
 class Asked(NamedTuple):
@@ -59,26 +69,32 @@ class Controls:
         self.note = ipywidgets.HTML()
         self.conditions = ipywidgets.Box(layout=_WRAPPED)
         self.trials = ipywidgets.BoundedIntText(
-            60, min=1, max=_MAX_TRIALS, description="Trials each", layout={"width": "190px"}
+            60, min=1, max=_MAX_TRIALS, description="Trials of each", **_narrow("180px")
         )
-        self.isolate = ipywidgets.Checkbox(
-            True, description="in new processes: this kernel is left as it is", indent=False,
-            layout={"width": "auto"},
-        )  # fmt: skip
         self.limit = ipywidgets.BoundedFloatText(
-            _LIMIT_S, min=1, max=86_400, description="Limit each, s", layout={"width": "190px"}
+            _LIMIT_S, min=1, max=86_400, description="Limit of each, s", **_narrow("190px")
         )
         self.device = ipywidgets.Dropdown(
-            options=[_AS_CAPTURED, "cpu"], description="Device", layout={"width": "230px"}
+            options=[_AS_CAPTURED, "cpu"], description="Device", **_narrow("200px")
         )
+        self.isolate = ipywidgets.Checkbox(
+            True, description="in new processes", indent=False, layout={"width": "auto"}
+        )
+        self.where = ipywidgets.HTML()
         self.capture.observe(lambda _: self._offer_conditions(), "value")
-        self.isolate.observe(lambda change: setattr(self.limit, "disabled", not change["new"]), "value")
+        self.isolate.observe(lambda _: self._say_where(), "value")
+        self._say_where()
         self.arrange(None)
+
+    def _say_where(self) -> None:
+        """Say what it means to make trials in this kernel or in other processes."""
+        self.limit.disabled = not self.isolate.value
+        self.where.value = _ISOLATED if self.isolate.value else _IN_KERNEL
 
     @property
     def rows(self) -> list[ipywidgets.Widget]:
         """The controls, one row after another."""
-        made = [self.trials, self.limit, self.device, self.isolate]
+        made = [self.trials, self.limit, self.device, self.isolate, self.where]
         title = ipywidgets.HTML("<b>Conditions</b>")
         return [self.capture, self.note, title, self.conditions, ipywidgets.Box(made, layout=_WRAPPED)]
 
@@ -123,7 +139,8 @@ class Controls:
         unread += (
             [f"{self.offer.num_more:,} more captures were not looked at."] if self.offer.num_more else []
         )
-        return text + "".join(f"<p>Not offered: {html(problem)}</p>" for problem in unread)
+        text += "".join(f"<p>Not offered: {html(problem)}</p>" for problem in unread)
+        return block(text) if text else ""
 
     @property
     def chosen(self) -> Capture | None:

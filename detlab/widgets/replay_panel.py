@@ -17,7 +17,7 @@ from detlab.errors import DetlabError, InputError
 from detlab.views.text import html
 from detlab.widgets.replay_captures import find_captures, option
 from detlab.widgets.replay_controls import Asked, Controls
-from detlab.widgets.replay_panel_html import copy_html, progress_html, report_html
+from detlab.widgets.replay_panel_html import block, copy_html, progress_html, report_html
 from detlab.widgets.saved_output import SavedOutput
 from detlab.widgets.selection import Selection, place_of
 from detlab.widgets.static_twin import Twin
@@ -226,7 +226,8 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
             self._follow()
 
     def _say(self, *said: str) -> None:
-        self._status.value = f'<div role="status">{"".join(f"<p>{html(each)}</p>" for each in said)}</div>'
+        sentences = block("".join(f"<p>{html(each)}</p>" for each in said))
+        self._status.value = f'<div role="status">{sentences}</div>'
 
     @property
     def code(self) -> str:

@@ -39,7 +39,12 @@ def report_html(report: Mapping[str, Any], verdict: Sequence[str], training: Seq
         _notes([problem["what"] for problem in report["problems"] if problem["where"] != "training"]),
         f'<details><summary>The report as text</summary><pre tabindex="0">{html_lines(text)}</pre></details>',
     ]
-    return f"<div>{''.join(parts)}</div>"
+    return block("".join(parts))
+
+
+def block(body: str) -> str:
+    """Set safe HTML as text is set; a widget spaces its lines like controls."""
+    return f'<div style="line-height:1.45">{body}</div>'
 
 
 def joined(lines: Sequence[str]) -> str:
@@ -95,8 +100,8 @@ def _output(output: Mapping[str, Any]) -> str:
     facts += [f"{output['num_nan']:,} times a NaN"] if output.get("num_nan") else []
     facts += [f"{output['num_signed_zero']:,} times 0.0 and -0.0"] if output.get("num_signed_zero") else []
     if output["quantum_log2"] is not None:
-        facts.append(f"always by a multiple of 2^{output['quantum_log2']}")
-    facts += [output["quantum_text"]] if output.get("quantum_text") else []
+        means = output.get("quantum_text", "").partition(": ")[2]
+        facts.append(f"always by a multiple of 2^{output['quantum_log2']}{f', {means}' if means else ''}")
     said = f"<p><b>Output {output['index']}</b>: {html('; '.join(facts))}</p>"
     return said + histogram_table(output.get("ulp_histogram", ()))
 
@@ -152,4 +157,4 @@ def progress_html(progress: Any, seconds: float) -> str:
 
 def copy_html(code: str) -> str:
     """Write a line to copy."""
-    return f'<p>The same in code:</p><pre tabindex="0">{html(code)}</pre>' if code else ""
+    return block(f'<p>The same in code:</p><pre tabindex="0">{html(code)}</pre>') if code else ""

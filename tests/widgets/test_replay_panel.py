@@ -158,7 +158,7 @@ def test_cancel_ends_the_work_and_keeps_the_trials(negation: Path, isolate: bool
     assert not work.is_alive
     assert workers() == set()
     assert 3 < panel.report.conditions[0].trials < MANY
-    assert status(panel).startswith('<div role="status"><p>Cancelled after ')
+    assert "<p>Cancelled after " in status(panel)
     assert "what they gave stands below" in status(panel)
 
 
