@@ -31,8 +31,8 @@ _MAX_HITS: Final = 4_000
 _NUM_DIFFERING: Final = 500
 """Differing calls before one among which a difference is followed."""
 
-_NUM_BATCHES: Final = 2
-"""Batches of a trace that are looked at in each direction."""
+_NUM_ROWS: Final = 30_000
+"""Calls that are looked at in each direction: a step or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +185,12 @@ def _is_one_of(own: NDArray[np.void], inputs: list[int], outputs: list[int]) -> 
 def _near(trace: RankTrace, row: int, own: NDArray[np.void]) -> _Near:
     """Give the tensors near a call that have the digest or touch the storage of one of its own."""
     bounds = trace.batch_starts()
-    here = int(np.searchsorted(bounds, row, side="right")) - 1
-    first, last = max(0, here - _NUM_BATCHES + 1), here + _NUM_BATCHES
-    parts = [
-        _hits(trace, number, int(bounds[number]), own)
-        for number in range(first, min(last, len(trace.details)))
-    ]
+    ends = [max(0, row - _NUM_ROWS), row + _NUM_ROWS]
+    first, last = (np.searchsorted(bounds, ends, side="right") - 1).tolist()
+    numbers = range(first, min(last + 1, len(trace.details), len(bounds) - 1))
+    parts = [_hits(trace, number, int(bounds[number]), own) for number in numbers]
     hits = np.concatenate([np.empty(0, TENSOR_DTYPE), *parts])
+    hits = hits[np.abs(hits["position"] - row) <= _NUM_ROWS]
     nearest = np.argsort(np.abs(hits["position"] - row), kind="stable")[:_MAX_HITS]
     hits = hits[np.sort(nearest)]
     return _Near(hits[hits["side"] == Side.INPUT], hits[hits["side"] == Side.OUTPUT])
