@@ -122,13 +122,12 @@ def ignored(
     """
     counts = dict.fromkeys(WHY, 0)
     for rank in ranks:
-        positions = rank.set_aside()
+        positions = rank.set_aside() if rank.any_aside else rank.differing[:0]
         masks = rank.masks[positions]
         for kind, mask in _MASKS:
             counts[kind] += int(((masks & mask) != 0).sum())
-        for kind, number in _artefacts(
-            rank, positions[(masks & ~np.uint8(Mask.SET_ASIDE)) == 0], counted
-        ).items():
+        bare = positions[(masks & ~np.uint8(Mask.SET_ASIDE)) == 0]
+        for kind, number in _artefacts(rank, bare, counted).items() if len(bare) else ():
             counts[kind] += number
         if "fresh_memory" not in counted:
             counts["fresh_memory"] += _fresh(rank, steps, positions)

@@ -22,7 +22,12 @@ from detlab.widgets.selection import Selection
 from detlab.widgets.static_twin import StaticTwin, Twin
 
 _ZOOM, _CLOSE = "zoomable chart", "close the chart"
-PLOTLY_CONFIG: Final = {"showSendToCloud": False, "plotlyServerURL": "", "displaylogo": False}
+PLOTLY_CONFIG: Final = {
+    "showSendToCloud": False,
+    "plotlyServerURL": "",
+    "displaylogo": False,
+    "responsive": True,
+}
 """What every chart of plotly is told: it has no button that uploads the data."""
 
 
@@ -46,6 +51,7 @@ class MetricsPanel(StaticTwin, ipywidgets.VBox):  # type: ignore[misc]
         self.chart = _Chart()
         self._figure: Any = None
         self._holder = ipywidgets.Box([])
+        self._holder.add_class("dl-chart")
         self._choice = ipywidgets.Dropdown(options=self.metrics.names, description="metric")
         self._zoom = ipywidgets.Button(description=_ZOOM, tooltip="a chart of plotly: zoom, pan, hover")
         super().__init__(self._parts())

@@ -369,7 +369,8 @@ def test_two_logs_are_shown_by_their_metrics_and_triaged():
     assert isinstance(view, LogExplorer)
     text = read(view.said.html).text
     assert text.startswith("DIVERGED monday and rerun differ first at step 218")
-    assert "Triage of monday: NOT REPRODUCED" in text
+    assert "Triage of monday: not reproduced" in text
+    assert "Triage of rerun: no spike" in text
     assert "record both runs with dl.Recorder" in text
     assert view.metrics.metric == "lm loss"
     data, _ = view._repr_mimebundle_()
