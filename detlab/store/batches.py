@@ -178,12 +178,19 @@ class FileBatches:
             The bytes of the batch are damaged.
         """
         key = number, tuple(names)
-        recent = self._recent.get(key)
+        recent = self._recent.get(key) or self._among_recent(number, names)
         if recent is None:
             recent = self._recent[key] = self._read(number, names)
             while len(self._recent) > _NUM_RECENT:
                 self._recent.popitem(last=False)
         return recent
+
+    def _among_recent(self, number: int, names: Sequence[str]) -> dict[str, NDArray[Any]] | None:
+        """Give columns that were decoded a moment ago together with others."""
+        for (of_batch, _), columns in list(self._recent.items()):  # another thread may be adding
+            if of_batch == number and all(name in columns for name in names):
+                return {name: columns[name] for name in names}
+        return None
 
     def _read(self, number: int, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         if self._places is None:

@@ -163,6 +163,21 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+def test_columns_of_a_batch_that_were_decoded_together_are_not_decoded_again(tmp_path, monkeypatch):
+    events = np.zeros(9, EVENT_DTYPE)
+    events["seq"] = np.arange(9)
+    write(tmp_path, events, np.zeros(0, DETAIL_DTYPE))
+    batches, decoded, decode = open_rank(tmp_path, HEADER.rank).events, [], FileBatches._decode
+    monkeypatch.setattr(FileBatches, "_decode", lambda *asked: decoded.append(asked[2]) or decode(*asked))
+    whole = batches.read(0, ("seq", "kind", "callee"))
+    assert list(batches.read(0, ("callee", "seq"))) == ["callee", "seq"]
+    assert (batches.read(0, ("seq",))["seq"] == whole["seq"]).all()
+    assert decoded == [("seq", "kind", "callee")]
+    assert batches.read(1, ("seq",))["seq"].tolist() == [7, 8]
+    batches.read(0, ("flags",))
+    assert decoded[1:] == [("seq",), ("flags",)]
+
+
 def test_a_killed_rank_leaves_what_it_flushed(tmp_path):
     done = subprocess.run([sys.executable, "-c", KILLED_RANK, str(tmp_path)], check=False)
     assert done.returncode == -signal.SIGKILL

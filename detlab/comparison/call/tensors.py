@@ -12,7 +12,7 @@ import numpy as np
 from detlab.comparison.lineage import XOR_DIGEST
 from detlab.comparison.ranks import RankComparison
 from detlab.digest import ALGORITHM
-from detlab.schema import Evidence, Flag, Meta, Side, TensorMeta
+from detlab.schema import EVENT_DTYPE, Evidence, Flag, Meta, Side, TensorMeta
 from detlab.store import RankTrace
 
 Event = Mapping[str, int]
@@ -160,7 +160,8 @@ class Recorded:
     rows: Rows
 
 
-_EVENT: Final = ("kind", "callee", "meta", "in_digest", "out_digest", "n_in", "n_out", "evidence", "flags")
+_EVENT: Final = tuple(name for name in EVENT_DTYPE.names or () if name != "call")
+"""Columns of an event that are read; those around it, which others ask for, are decoded in one go with it."""
 
 
 def recorded_at(
