@@ -129,6 +129,17 @@ def test_a_program_that_differs_in_run_b_alone_is_another_one():
     assert [program.members.tolist() for program in programs] == [[0], [1]]
 
 
+def test_programs_whose_calls_of_run_b_alone_have_other_names_are_others():
+    run = make_run({0: step_calls(1), 1: step_calls(1)})
+    ops = ("aten.relu.default", "aten.gelu.default")
+    more = {rank: [*step_calls(1), Call(op, "act", ["e"], ["r"])] for rank, op in enumerate(ops)}
+    source = MapSource(compare(run, make_run(more)))
+    assert [program.members.tolist() for program in source.planes.programs] == [[0], [1]]
+    assert [words.split(" · ")[-2] for words in (source.describe({}, [r, r + 1, 3, 4]) for r in (0, 1))] == [
+        f"{op} in act" for op in ops
+    ]
+
+
 def test_a_rank_that_runs_fewer_calls_has_no_call_in_its_tail():
     run = make_run({0: step_calls(1)[:1], 1: step_calls(1)})
     source = MapSource(compare(run, run))
@@ -153,6 +164,17 @@ def test_what_is_set_aside_is_a_match_counted_apart_and_named_when_asked():
     assert tile.tolist() == [[MATCH]] and meta["markers"] == []
     assert meta["aside"] == 1 and set(meta["counts"].values()) == {0}
     assert source.describe({}, [0, 1, 0, 1]).endswith(" · origin, set aside")
+
+
+def test_a_mark_on_a_call_that_matches_changes_nothing_but_one_of_untraced_does():
+    cmp = one_origin()
+    for mask, code in ((Mask.SET_ASIDE, MATCH), (Mask.UNTRACED, UNTRACED)):
+        ranks = tuple(rank.with_masks(np.array([0]), mask) for rank in cmp.ranks)
+        source = MapSource(dataclasses.replace(cmp, ranks=ranks))
+        assert source.window({"step": 1})[1][:, 0].tolist() == [code, code]
+        assert source.window({"rows": "op", "step": 1})[1][0, 0] == code
+        assert source.window({"step": None})[1][0, 0] == MATCH  # of step 2
+        assert source.describe({"step": 1}, [0, 1, 0, 1]).endswith("match") == (code == MATCH)
 
 
 def test_a_hidden_verdict_is_a_match_everywhere_but_in_the_counts_and_in_words():

@@ -14,7 +14,7 @@ from detlab.views.cells import MapSource
 from detlab.views.cells.bands import layer_bands, layer_of
 from detlab.views.cells.markers import MAX_MARKERS, RARE
 from detlab.views.cells.pool import pool
-from detlab.views.cells.presence import table_of
+from detlab.views.cells.presence import presence_of, table_of
 from detlab.views.pooling import MATCH, ORIGIN, factor_for
 from tests.views.large import large_comparison
 from tests.views.maps import CALLS, STATES, comparisons, named, with_verdicts
@@ -52,7 +52,7 @@ def test_pooling_equals_brute_force_for_any_size_window_and_hidden_verdict(data)
 
 def test_pooling_of_more_cells_than_are_worked_on_at_once_is_exact():
     rng = np.random.default_rng(0)
-    cells = rng.choice(np.array([0, 1, 1, 1, 1, 2, 8], np.uint8), (700, 9_000))
+    cells = rng.choice(np.array([0, 1, 2, 2, 3, 3, 3, 3, 8], np.uint8), (700, 9_000))
     pooled = pool(cells, np.arange(700), slice(0, 9_000), (300, 4))
     padded = np.zeros((900, 9_000), np.uint8)
     padded[:700] = cells
@@ -60,6 +60,21 @@ def test_pooling_of_more_cells_than_are_worked_on_at_once_is_exact():
     assert pooled.differing.tolist() == [(padded[at : at + 300] > 1).sum() for at in (0, 300, 600)]
     assert pooled.origins.tolist() == [(padded[at : at + 300] == 8).sum() for at in (0, 300, 600)]
     assert (pooled.column_rows == (cells > 1).sum(axis=0).reshape(-1, 4).max(axis=1)).all()
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "hidden", "code"),
+    [
+        ([], [], 0),
+        ([Verdict.MATCH], [], MATCH),
+        ([Verdict.RECEIVER], [1 + Verdict.RECEIVER], MATCH),
+        ([Verdict.RECEIVER, Verdict.ORIGIN], [ORIGIN], 1 + Verdict.RECEIVER),
+        ([Verdict.ABSORBED, Verdict.ORIGIN], [1 + Verdict.ABSORBED], ORIGIN),
+    ],
+)
+def test_a_cell_of_many_calls_shows_its_worst_verdict_that_is_not_hidden(verdicts, hidden, code):
+    presence = np.bitwise_or.reduce(presence_of(np.array(verdicts, np.uint8) + np.uint8(1)))
+    assert table_of(tuple(hidden), True)[presence] == code
 
 
 @settings(max_examples=60, deadline=None)
@@ -210,9 +225,21 @@ def test_without_a_finding_the_axis_that_explains_the_ranks_best_is_chosen():
 
 
 def test_many_groups_are_no_better_than_few_that_explain_as_much():
-    recipes = {rank: {"host": f"n{rank}" if rank < 7 else "n6"} for rank in range(8)}
-    cmp = dataclasses.replace(ranks_of("yzyzyzyz", GRID, recipes), roots=())
+    recipes = {rank: {"host": f"n{max(rank, 1)}"} for rank in range(8)}  # ranks 0 and 1 share one
+    cmp = dataclasses.replace(ranks_of("yzyzyzyy", GRID, recipes), roots=())
     assert MapSource(cmp).best_order() == "tp"
+
+
+def test_a_node_of_run_b_is_no_order_of_the_nodes_that_are_shown():
+    recipes = {rank: {"host": f"n{rank // 4}"} for rank in range(8)}
+    cmp = ranks_of("yzyzyzyz", GRID, recipes)
+    for axis, order in (
+        ("node m1 in b", "tp"),
+        ("node n1 in a", "host"),
+        ("local rank 1, which is dp=1", "dp"),
+    ):
+        root = dataclasses.replace(cmp.roots[0], axis=axis)
+        assert MapSource(dataclasses.replace(cmp, roots=(root,))).best_order() == order
 
 
 @pytest.mark.parametrize("words", ["yyyyyyyy", "zzzzzzzz"])
