@@ -213,7 +213,7 @@ class _Plane:
     ) -> None:
         self._key, self.name, self._cells = key, name, cells
         self._is_presence, self._weight = is_presence, weight
-        self.factor, self._shape = 0, (0, 0)
+        self.factor, self._shape = 1, (0, 0)
         self.content: bytes | None = None
 
     @property
@@ -230,11 +230,11 @@ class _Plane:
         """How much this map is to blame when all of them are too large."""
         return self._weight * self.num_bytes
 
-    def encode(self) -> None:
-        """Write the map, after the first time with half as many columns as the time before."""
+    def encode(self, fewer: int = 1) -> None:
+        """Write the map with so many times fewer columns than the time before."""
         cells = self._cells()
         self._shape = cells.shape
-        self.factor = 2 * self.factor or 1
+        self.factor *= fewer
         self.content = encode_plane(pool_columns(cells, self.factor, self._is_presence))
 
     @property
@@ -304,11 +304,11 @@ def _fit(planes: list[_Plane], num_bytes: int) -> list[_Plane]:
     """Write all maps, and pool the largest until they fit or nothing is left to pool."""
     for plane in planes:
         plane.encode()
-    while sum(plane.num_bytes for plane in planes) > num_bytes:
+    while (total := sum(plane.num_bytes for plane in planes)) > num_bytes:
         largest = max(
             (plane for plane in planes if plane.can_shrink), key=lambda plane: plane.claim, default=None
         )
         if largest is None:
             break
-        largest.encode()
+        largest.encode(4 if total > 3 * num_bytes else 2)
     return planes

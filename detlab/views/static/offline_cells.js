@@ -114,7 +114,9 @@ export class Plane {
   /** Widen a row whose neighbouring columns were pooled. */
   spread(line) {
     if (this.factor === 1) return line;
-    return Uint8Array.from({ length: this.columns }, (_, column) => line[Math.floor(column / this.factor)]);
+    const wide = new Uint8Array(this.columns);
+    line.forEach((value, at) => wide.fill(value, at * this.factor, (at + 1) * this.factor));
+    return wide;
   }
 
   /** Give what every cell is shown as, row by row, at the map's full width. */
