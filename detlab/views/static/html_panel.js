@@ -10,9 +10,9 @@ function nameOf(element) {
   return data.length ? JSON.stringify(data) : "";
 }
 
-/** Find the button of a name. */
-function find(root, name) {
-  return [...root.querySelectorAll("button")].find((button) => nameOf(button) === name);
+/** Give the buttons of a name: a call can be named in several places. */
+function named(root, name) {
+  return [...root.querySelectorAll("button")].filter((button) => nameOf(button) === name);
 }
 
 /** Name the open and closed details of a panel by their order. */
@@ -24,14 +24,16 @@ function openDetails(root) {
 function remember(root) {
   const active = root.getRootNode().activeElement;
   const focused = active && root.contains(active) ? nameOf(active) : "";
-  return { focused, top: root.scrollTop, left: root.scrollLeft, open: openDetails(root) };
+  const place = focused ? named(root, focused).indexOf(active) : -1;
+  return { focused, place, top: root.scrollTop, left: root.scrollLeft, open: openDetails(root) };
 }
 
 /** Put back what was remembered, as far as it is still there. */
 function putBack(root, kept) {
   const details = [...root.querySelectorAll("details")];
   if (details.length === kept.open.length) details.forEach((each, at) => { each.open = kept.open[at]; });
-  const button = kept.focused && find(root, kept.focused);
+  const same = kept.focused ? named(root, kept.focused) : [];
+  const button = same[Math.min(kept.place, same.length - 1)];
   if (button) button.focus({ preventScroll: true });
   root.scrollTop = kept.top;
   root.scrollLeft = kept.left;
@@ -51,14 +53,18 @@ function act(model, event) {
   if (button && nameOf(button)) model.send({ type: "act", data: { ...button.dataset } });
 }
 
+/** Keep a notebook from taking plain keys as its own commands; Ctrl+S and its like are the notebook's. */
+function keepPlainKeys(event) {
+  if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+}
+
 function render({ model, el }) {
   const root = document.createElement("div");
   root.className = "detlab-html-panel";
   el.append(root);
   const changed = () => show(model, root);
   root.addEventListener("click", (event) => act(model, event));
-  // a notebook takes keys as its own commands, unless they stay here
-  root.addEventListener("keydown", (event) => event.stopPropagation());
+  root.addEventListener("keydown", keepPlainKeys);
   model.on("change:html", changed);
   changed();
   return () => model.off("change:html", changed);
