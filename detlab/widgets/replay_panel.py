@@ -13,7 +13,7 @@ import traitlets
 
 from detlab.captures import load_capture
 from detlab.comparison import Comparison
-from detlab.errors import DetlabError, InputError
+from detlab.errors import InputError
 from detlab.views.text import html
 from detlab.widgets.replay_captures import find_captures, option
 from detlab.widgets.replay_controls import Asked, Controls
@@ -21,7 +21,7 @@ from detlab.widgets.replay_panel_html import block, copy_html, progress_html, re
 from detlab.widgets.saved_output import SavedOutput
 from detlab.widgets.selection import Selection, place_of
 from detlab.widgets.static_twin import Twin
-from detlab.widgets.work import Work
+from detlab.widgets.work import Work, error_sentences
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -130,7 +130,7 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
         try:
             asked = self.controls.asked()
         except InputError as error:
-            self._say(*_sentences(error))
+            self._say(*error_sentences(error))
             return
         if "torch" in sys.modules:
             # a thread that asks for it first while trials are made would take their number of threads over
@@ -188,8 +188,10 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
             return
         if run.progress is not None:
             self._progress.value = progress_html(run.progress, run.seconds)
-        if error is not None or report is None:
-            self._enter("failed", *_sentences(error))
+        if error is not None:
+            self._enter("failed", *error_sentences(error))
+        elif report is None:
+            self._enter("cancelled", "Cancelled before the first trial.")
         else:
             self._take(run, report)
         self.save_output()
@@ -267,11 +269,3 @@ def _report_html(report: ReplayReport) -> str:
 
     training = training_lines(report) if report.traced_output_seen is not None else []
     return report_html(report.to_json(), verdict_lines(report), training, repr(report))
-
-
-def _sentences(error: BaseException | None) -> tuple[str, ...]:
-    """Give an error as a sentence, and its hint as another."""
-    if isinstance(error, DetlabError):
-        return (error.finding, f"Hint: {error.hint}") if error.hint else (error.finding,)
-    first = str(error).partition("\n")[0][:300]
-    return (f"It ended with {type(error).__name__}{f': {first}' if first else ''}.",)

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
+from detlab.errors import DetlabError
+
 SHOW_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 2.0
 """How long the end of Python waits for work that was asked to end."""
@@ -76,6 +78,14 @@ class Work:
             self._worker.join(SHOW_EVERY_S)
         if not self._is_abandoned.is_set():
             self._ended(self._found, self._error)
+
+
+def error_sentences(error: BaseException) -> list[str]:
+    """Give an error as a sentence, and its hint as another; never a traceback."""
+    if isinstance(error, DetlabError):
+        return [error.finding, f"Hint: {error.hint}"] if error.hint else [error.finding]
+    first = str(error).partition("\n")[0][:300]
+    return [f"It ended with {type(error).__name__}{f': {first}' if first else ''}."]
 
 
 _ALIVE: Final[weakref.WeakSet[Work]] = weakref.WeakSet()

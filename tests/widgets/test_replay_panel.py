@@ -233,7 +233,7 @@ def test_settings_are_put_back_when_it_is_cancelled(negation: Path, opened: Any)
 def test_second_replay_is_refused_with_a_sentence_and_the_first_goes_on(negation: Path, opened: Any) -> None:
     first, second = choose(opened(negation)), choose(opened(negation))
     first.start()
-    wait_for(lambda: made(first) > 3)
+    wait_for(lambda: first.state == "running" and "distinct" in first._progress.value)
     second.start()
     second.wait(SOON_S)
     assert second.state == "failed"
