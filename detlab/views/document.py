@@ -17,11 +17,12 @@ from detlab.errors import InputError
 from detlab.schema import Verdict
 from detlab.store.layout import write_bytes
 from detlab.views.cells import MapSource
-from detlab.views.document_script import csp_hash, page_script, read_static
+from detlab.views.document_script import csp_hash, page_script
 from detlab.views.encoded_calls import EncodedCalls, encode_calls
 from detlab.views.encoded_map import EncodedMap, encode_map
 from detlab.views.palette import DARK, LIGHT, VERDICT_COLOURS, Theme, css
 from detlab.views.redact import Redactor, kinds_of, redacting
+from detlab.views.scripts import read_static
 from detlab.views.sections import SECTIONS, banner, by_step, picture
 from detlab.views.sections_map import map_section
 from detlab.views.sections_notes import journal_of, notes_section

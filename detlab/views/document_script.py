@@ -6,32 +6,26 @@ import hashlib
 import re
 from base64 import b64encode
 from functools import cache
-from importlib.resources import files
 from typing import Final
+
+from detlab.views.scripts import joined, map_script
 
 PARTS: Final = ("offline_cells.js", "offline_calls.js", "offline_source.js", "offline.js")
 """Modules that answer the map, each after those it imports from."""
 
-_IMPORT: Final = re.compile(r"^import .*;\n", re.MULTILINE)
-_EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const)\b)", re.MULTILINE)
 _DRAWS: Final = re.compile(r"^export default (?=\{)", re.MULTILINE)
-
-
-def read_static(name: str) -> str:
-    """Read a file that browsers get."""
-    return files("detlab.views").joinpath("static", name).read_text("utf-8")
 
 
 @cache
 def offline_code() -> str:
     """Give the modules that answer the map as one script: a page opened from its file can import none."""
-    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", read_static(name))) for name in PARTS)
+    return joined(PARTS)
 
 
 @cache
 def page_script() -> str:
     """Give the script of the page: the map's own code, what answers it, and the start."""
-    drawn, count = _DRAWS.subn("return ", read_static("map.js"))
+    drawn, count = _DRAWS.subn("return ", map_script())
     assert count == 1, "map.js has one default export"
     return f"const map = (() => {{\n{drawn}}})();\n{offline_code()}\nstart(map.render);\n"
 

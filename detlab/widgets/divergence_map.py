@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import anywidget
 import traitlets
 
-import detlab.views
 from detlab.comparison import Comparison
 from detlab.comparison.places import site_at
 from detlab.comparison.text import headline
@@ -18,10 +16,9 @@ from detlab.schema import Verdict
 from detlab.views.cells import MapSource
 from detlab.views.map_html import SYMBOLS
 from detlab.views.palette import VERDICT_COLOURS, css
+from detlab.views.scripts import map_script, read_static
 from detlab.views.text import html
 from detlab.widgets.static_twin import StaticTwin, Twin
-
-STATIC: Final = Path(detlab.views.__file__).with_name("static")
 
 MAX_SIZE: Final = (600, 1_600)
 """No tile has more rows and columns, whatever a browser asks for."""
@@ -67,8 +64,8 @@ class DivergenceMap(StaticTwin, anywidget.AnyWidget):
         Name, colour, sign and code of each verdict.
     """
 
-    _esm = STATIC / "map.js"
-    _css = STATIC / "map.css"
+    _esm = map_script()
+    _css = read_static("map.css")
 
     called = traitlets.Tuple()
     state = traitlets.Dict().tag(sync=True)

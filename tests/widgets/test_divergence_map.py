@@ -3,21 +3,18 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import detlab.views
 from detlab.errors import InputError
 from detlab.schema import Verdict
 from detlab.views.cells import MapSource
 from detlab.views.palette import DARK, LIGHT
 from detlab.views.pooling import MATCH, ORIGIN
+from detlab.views.scripts import MAP_PARTS, map_script, read_static
 from detlab.widgets.divergence_map import MAX_HITS, MAX_SIZE, DivergenceMap
 from tests.views.stories import one_in_a_million, one_origin, set_aside, story
-
-STATIC = Path(detlab.views.__file__).with_name("static")
 
 
 class Seen(DivergenceMap):
@@ -245,14 +242,14 @@ def test_every_verdict_goes_to_the_browser_with_a_sign_and_a_colour_of_its_own(s
 
 
 def test_the_style_sheet_falls_back_to_the_palette():
-    light, dark = (STATIC / "map.css").read_text("utf-8").split("@media (prefers-color-scheme: dark)")[:2]
+    light, dark = read_static("map.css").split("@media (prefers-color-scheme: dark)")[:2]
     for theme, text in ((LIGHT, light), (DARK, dark)):
         for name in ("page", "panel", "text", "muted"):
             assert re.search(rf"--detlab-{name}: var\([^;]*, {getattr(theme, name)}\)\);", text), name
 
 
 def test_the_script_asks_nothing_of_a_notebook_and_writes_no_markup():
-    script = (STATIC / "map.js").read_text("utf-8")
+    script = map_script()
     assert set(re.findall(r"model\.(\w+)", script)) <= {"get", "set", "save_changes", "on", "off", "send"}
     for word in (
         "innerHTML",
@@ -264,6 +261,17 @@ def test_the_script_asks_nothing_of_a_notebook_and_writes_no_markup():
         "http",
     ):
         assert word not in script, word
+
+
+def test_each_part_of_the_script_imports_only_what_stands_before_it_in_the_joined_one():
+    known = []
+    for name in MAP_PARTS:
+        text = read_static(name)
+        assert set(re.findall(r'^import .* from "\./(.*)";$', text, re.MULTILINE)) <= set(known)
+        known.append(name)
+    assert map_script().count("export ") == 1 and "export default { render };" in map_script()
+    names = re.findall(r"^(?:function|class|const|let) (\w+)", map_script(), re.MULTILINE)
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(("use", "loads"), [("", False), ("detlab.widgets.map", True)])
