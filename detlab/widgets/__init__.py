@@ -9,15 +9,17 @@ from importlib import import_module
 from typing import Any, Final
 
 _HOME: Final = {
+    "checks": "checks_panel.ChecksPanel",
     "details": "details_panel.DetailsPanel",
     "explore": "explorer.explore",
     "findings": "findings_panel.FindingsPanel",
     "map": "divergence_map.DivergenceMap",
     "metrics": "metrics_panel.MetricsPanel",
+    "replay": "replay_panel.ReplayPanel",
 }
 """The module and the class that each panel lives in."""
 
-__all__ = ["details", "explore", "findings", "map", "metrics"]
+__all__ = ["checks", "details", "explore", "findings", "map", "metrics", "replay"]
 
 
 def __getattr__(name: str) -> Any:
