@@ -202,12 +202,17 @@ def test_maps_that_are_too_large_are_pooled_to_their_worst_and_named():
     assert answer["tile"] == expected.ravel().tolist()
 
 
-def test_a_pooled_cell_says_that_it_is():
+def test_a_pooled_cell_names_no_call():
     source = MapSource(race())
-    (text,) = ask(
-        encode_map(source, 200).payload, [["describe", {**source.normal({}), "step": 1}, [0, 1, 301, 302]]]
+    state = {**source.normal({}), "step": 1}
+    text, call = ask(
+        encode_map(source, 200).payload,
+        [["describe", state, [0, 1, 301, 302]], ["siteOf", {"rank": 0, "step": 0, "column": 301}]],
     )
-    assert re.search(r"origin, the worst of \d+ neighbouring calls$", text)
+    found = re.fullmatch(r"rank 0 · tp0 dp0 · step 1 · one of the calls (\d+) to (\d+) · (.*)", text)
+    assert int(found[1]) <= 301 <= int(found[2])
+    assert found[3] == f"origin, the worst of {int(found[2]) - int(found[1]) + 1} neighbouring calls"
+    assert call == ""
 
 
 def test_a_map_that_cannot_shrink_any_more_is_written_all_the_same():

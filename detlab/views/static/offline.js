@@ -201,6 +201,10 @@ export class ChosenCall {
     const { rank, place } = source.rankOf(called.rank);
     const { phase, microbatch, callee, call } = source.calls.at(called.rank, called.step, called.column);
     const site = source.siteOf(called);
+    if (source.pooledWith(called)) {
+      const what = source.describeCall(called, []);
+      return [element("p", {}, what), element("p", {}, "Which of these calls it is, this file does not say: its map is pooled to keep it small.")];
+    }
     const facts = [
       ["verdict", source.verdict(called)],
       ["where", `rank ${rank}, ${place}`],
@@ -243,6 +247,7 @@ function linkCalls(model) {
 export async function openReport(render) {
   const { map, details } = JSON.parse(document.getElementById("detlab-payload").textContent);
   const [source, written] = await Promise.all([openSource(map), inflateJson(details)]);
+  source.exact = new Set(written.map(([key]) => key));
   const model = new OfflineModel(source, 440);
   show(true);
   new ChosenCall(document.getElementById("detlab-call"), model, new Map(written));

@@ -125,11 +125,16 @@ export class Calls {
     return null;
   }
 
-  /** Say when a call was made and what it was, as the notebook does. */
-  describe(rank, step, column) {
+  /**
+   * Say when a call was made and what it was, as the notebook does.
+   *
+   * @param {number[]|null} pooled the calls [first, one past the last] that it is one of, when nobody knows which
+   */
+  describe(rank, step, column, pooled = null) {
     const { phase, callee } = this.at(rank, step, column);
     const layer = callee < 0 ? -1 : this.scope(callee)[1];
     const parts = [`step ${this.steps[step]}`, this.index.phases[phase].replaceAll("_", " ")];
+    if (pooled) return `${parts[0]} · one of the calls ${number(pooled[0])} to ${number(pooled[1] - 1)}`;
     if (layer >= 0) parts.push(`layer ${layer}`);
     parts.push(`call ${number(column)}`);
     if (callee >= 0) parts.push(this.name(callee));

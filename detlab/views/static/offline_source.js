@@ -53,6 +53,7 @@ export class OfflineSource {
     this.codes = new Map(index.verdicts.map(([name, , , code]) => [name, code]));
     this.names = new Map(index.verdicts.map(([name, , , code]) => [code, name]));
     this.dense = new Map();
+    this.exact = new Set(); // calls, as "rank step column", that are known singly though their map is pooled
   }
 
   /** Give a state with every part, in whole cells inside the map. */
@@ -208,9 +209,26 @@ export class OfflineSource {
     if (state.columns === "call") {
       const made = this.stepsOf(state).filter((each) => this.codeAt(rank, each, cell.column) !== UNTRACED);
       const step = made.find((each) => has(this.codeAt(rank, each, cell.column))) ?? made[0]; // in a pooled map
-      return { rank, step, column: cell.column };
+      return this.known({ rank, step, column: cell.column });
     }
     return state.rows === "op" ? this.firstOfOp(cell, has) : this.firstOfRank(rank, cell.column, has);
+  }
+
+  /** Give the calls [first, one past the last] of which a pooled map knows the worst verdict; null for a known call. */
+  pooledWith({ rank, step, column }) {
+    const { factor, columns } = this.planes.get(String(step));
+    if (factor === 1 || this.exact.has(`${rank} ${step} ${column}`)) return null;
+    const first = column - (column % factor);
+    return [first, Math.min(first + factor, columns)];
+  }
+
+  /** Give the call among those pooled with one that the page knows singly, if there is any. */
+  known(called) {
+    const [first, stop] = this.pooledWith(called) ?? [0, 0];
+    for (let column = first; column < stop; column += 1) {
+      if (this.exact.has(`${called.rank} ${called.step} ${column}`)) return { ...called, column };
+    }
+    return called;
   }
 
   /** Give the code of one rank's call, UNTRACED where it makes none. */
@@ -242,14 +260,14 @@ export class OfflineSource {
     const aside = this.planes.get(`aside ${step}`)?.row(rank)[column];
     if (aside) return `${this.names.get(aside)}, set aside`;
     const name = this.names.get(this.codeAt(rank, step, column));
-    const { factor } = this.planes.get(String(step));
-    const pooled = factor > 1 ? `, the worst of ${number(factor)} neighbouring calls` : "";
+    const calls = this.pooledWith({ rank, step, column });
+    const pooled = calls ? `, the worst of ${number(calls[1] - calls[0])} neighbouring calls` : "";
     return hidden.includes(name) ? `${name}, hidden${pooled}` : `${name}${pooled}`;
   }
 
   /** Write the site of a call; empty where the page does not know it. */
-  siteOf({ rank, step, column }) {
-    return this.calls.site(rank, step, column);
+  siteOf(called) {
+    return this.pooledWith(called) ? "" : this.calls.site(called.rank, called.step, called.column);
   }
 
   /** Find the call that a site names on a global rank: {rank, step, column}, or null. */
@@ -290,7 +308,7 @@ export class OfflineSource {
   /** Say where and when one call was made, what it was, and its verdict. */
   describeCall(called, hidden = []) {
     const { rank, place } = this.rankOf(called.rank);
-    const what = this.calls.describe(called.rank, called.step, called.column);
+    const what = this.calls.describe(called.rank, called.step, called.column, this.pooledWith(called));
     return `rank ${rank} · ${place} · ${what} · ${this.verdict(called, hidden)}`;
   }
 
