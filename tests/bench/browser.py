@@ -1,7 +1,7 @@
 """How fast the map answers in JupyterLab and Chromium, beside plotly's FigureWidget heatmap, in one run.
 
-The map shows 2,432 ranks x 20,000 calls x 10 steps; the heatmap, which could not, 500 x 1,500 cells. Times are
-taken in the page, from the key, the click or the start of the cell until two frames after the change.
+The map shows 2,432 ranks x 20,000 calls x 10 steps; the heatmap, which could not, 500 x 1,500 cells. Times
+are taken in the page, from the key, the click or the start of the cell until two frames after the change.
 """
 
 from __future__ import annotations

@@ -6,9 +6,12 @@ import re
 
 import pytest
 
+from detlab.schema import Verdict
 from detlab.views import report
+from detlab.views.cells import MapSource
 from tests.browser.audit import faults, show, violations
 from tests.browser.stories import EVIL, hostile, race
+from tests.views.stories import one_in_a_million
 
 pytestmark = pytest.mark.browser
 
@@ -42,6 +45,120 @@ def test_nothing_in_the_report_overlaps_is_cut_sticks_out_or_is_too_small(looked
     watched, name = looked_at
     show(watched.page, name)
     assert faults(watched.page, may_scroll=".map, .scroll") == {}
+
+
+@pytest.fixture(scope="module")
+def opened(open_page, path):
+    """Open the report to work with its map."""
+    watched = open_page()
+    watched.page.goto(path.as_uri())
+    return watched
+
+
+@pytest.fixture
+def page(opened):
+    """Show the whole map of the report, and select nothing."""
+    page = opened.page
+    page.reload()
+    drawn(page, 0)
+    return page
+
+
+def drawn(page, seq):
+    """Wait until a later tile than this one is drawn, and give its number."""
+    page.wait_for_function(
+        "seq => { const {dataset} = document.querySelector('.detlab-map') ?? {dataset: {}};"
+        " return Number(dataset.seq) > seq && !dataset.busy; }",
+        arg=seq,
+    )
+    return int(page.locator(".detlab-map").get_attribute("data-seq"))
+
+
+def place_of_an_origin(page):
+    """Give the place on the page of the first origin of the map as it is at first."""
+    source = MapSource(race())
+    meta, _ = source.window(source.normal({}), 600, 1600)
+    row, column = next((row, column) for row, column, code in meta["markers"] if code == 1 + Verdict.ORIGIN)
+    cells = page.locator(".detlab-cells")
+    cells.scroll_into_view_if_needed()
+    box = cells.bounding_box()
+    x, y = (column + 0.5) / meta["num_columns"], (row + 0.5) / meta["num_rows"]
+    return box["x"] + x * box["width"], box["y"] + y * box["height"]
+
+
+def picture(page):
+    return page.locator(".detlab-cells").evaluate("canvas => canvas.toDataURL()")
+
+
+def test_a_click_in_the_map_of_the_report_shows_the_call_that_was_clicked(page):
+    page.mouse.click(*place_of_an_origin(page))
+    page.locator("#detlab-call").filter(has_text="aten.index_put.default").wait_for()
+    assert "origin" in page.locator("#detlab-call").inner_text()
+
+
+def test_keys_in_the_map_of_the_report_show_the_call_under_the_cursor(page):
+    page.locator(".detlab-plot").focus()
+    page.keyboard.press("o")
+    page.keyboard.press("Enter")
+    page.locator("#detlab-call").filter(has_text="aten.index_put.default").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#detlab-call").wait_for(state="hidden")
+
+
+def test_a_button_of_a_finding_shows_its_call_in_the_map(page):
+    page.locator("button.jump").first.press("Enter")
+    page.locator("#detlab-call").filter(has_text="aten.index_put.default").wait_for()
+
+
+def test_a_verdict_of_the_legend_of_the_report_is_hidden(page):
+    before, button = picture(page), page.locator(".detlab-map [data-verdict=receiver]")
+    button.click()
+    drawn(page, 1)
+    assert button.get_attribute("aria-pressed") == "false" and picture(page) != before
+
+
+def test_the_other_steps_are_in_the_report_too(page):
+    before = picture(page)
+    seq = drawn(page, 0)
+    page.locator(".detlab-map").get_by_label("Next step").click()
+    drawn(page, seq)
+    assert picture(page) != before
+
+
+def test_zooming_in_the_report_shows_finer_cells(open_page, tmp_path):
+    page = open_page().page
+    page.goto(report(one_in_a_million(123_456, 700_000), tmp_path / "report.html").as_uri())
+
+    def factor():
+        told = page.locator(".detlab-map").inner_text()
+        return int(re.search(r"1 rank . ([\d,]+) calls", told)[1].replace(",", ""))
+
+    seq, coarse = drawn(page, 0), factor()
+    page.locator(".detlab-plot").focus()
+    page.keyboard.press("o")
+    for _ in range(3):
+        page.keyboard.press("+")
+        seq = drawn(page, seq)
+    assert factor() < coarse / 4
+    page.keyboard.press("Home")
+    drawn(page, seq)
+    assert factor() >= coarse
+
+
+def test_working_with_the_report_asks_for_nothing(opened, page, path):
+    page.mouse.click(*place_of_an_origin(page))
+    page.locator("#detlab-call").filter(has_text="aten.index_put.default").wait_for()
+    assert set(opened.requests) == {path.as_uri()}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_report_with_a_call_selected(page, theme):
+    page.emulate_media(color_scheme=theme)
+    page.locator("button.jump").first.click()
+    page.locator("#detlab-call").filter(has_text="aten.index_put.default").wait_for()
+    show(page, f"report-selected-1200-{theme}")
+    assert violations(page) == []
+    assert faults(page, may_scroll=".detlab-map, .map, .scroll") == {}
 
 
 def test_without_scripts_and_styles_the_report_still_says_the_verdict(open_page, path):
