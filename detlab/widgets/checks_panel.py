@@ -15,7 +15,7 @@ from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.run import Run
 from detlab.views.text import html, visible
-from detlab.widgets.checks import CHECKS, Check, Outcome, outcome_of, outcomes_html
+from detlab.widgets.check_outcomes import CHECKS, Check, Outcome, outcome_of, outcomes_html
 from detlab.widgets.replay_panel_html import block
 from detlab.widgets.saved_output import SavedOutput
 from detlab.widgets.static_twin import Twin

@@ -16,7 +16,7 @@ import detlab as dl
 from detlab.errors import InputError
 from detlab.schema import Coordinate, Kind, Phase
 from detlab.testing import Call, make_run
-from detlab.widgets.checks import CHECKS, Check, outcome_of, outcomes_html
+from detlab.widgets.check_outcomes import CHECKS, Check, outcome_of, outcomes_html
 from detlab.widgets.checks_panel import ChecksPanel
 
 SOON_S = 60.0
@@ -194,3 +194,7 @@ def test_checks_load_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "False", "False"]
+
+
+def test_the_panel_has_a_name_among_the_widgets() -> None:
+    assert dl.widgets.checks is ChecksPanel
