@@ -13,7 +13,7 @@ from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import differing, tensors_of
 from detlab.comparison.verdicts import chosen
-from detlab.schema import Flag, Meta, Side, TensorMeta
+from detlab.schema import Flag, Kind, Meta, Side, TensorMeta
 
 _MAX_PRODUCERS: Final = 3
 
@@ -25,13 +25,17 @@ def notes_on(rank: RankComparison, position: int, reason: str = "") -> list[str]
         return []
     metas = _meta(rank, at_a, in_b=False), _meta(rank, at_b, in_b=True)
     tensors = tensors_of(rank, np.array([position]))
-    flags = int(rank.events(np.array([position]), ("flags",))["flags"][0])
+    at = np.array([position])
+    flags = int(rank.flags_of_either(at)[0])
+    takes_all = rank.events(at, ("kind",))["kind"][0] != Kind.COLLECTIVE and not flags & Flag.OPEN_INPUTS
     notes = [*_last_use(rank, position, tensors)] if reason == "unrecorded_write" else []
     notes += _which_outputs(tensors) if reason else []
     notes += _weak_inputs(rank, position, metas[0], tensors, flags)
     notes += _other_choice(*metas)
-    notes += [*_other_strides(*metas), *_not_a_number(tensors), *_other_order(metas[0], tensors)]
-    return [*notes, *_same_numbers(metas[0], tensors)]
+    notes += _not_a_number(metas[0], tensors) if takes_all else []
+    notes += [*_other_strides(*metas), *_other_order(metas[0], tensors)]
+    # the absmax is that of finite elements, so that Inf can hide in what looks like zeros
+    return notes if flags & Flag.INF else [*notes, *_same_numbers(metas[0], tensors)]
 
 
 def _meta(rank: RankComparison, row: int, *, in_b: bool) -> Meta:
@@ -91,15 +95,15 @@ def _other_strides(a: Meta, b: Meta) -> Iterator[str]:
         yield f"input {', '.join(odd)} has other strides, and the layout can select another kernel"
 
 
-def _not_a_number(tensors: NDArray[np.void]) -> Iterator[str]:
-    """Say so where NaN are born: finite inputs and outputs that are not."""
+def _not_a_number(meta: Meta, tensors: NDArray[np.void]) -> Iterator[str]:
+    """Say so where NaN are born: every input is known to have none, and an output has some."""
     inputs, outputs = (tensors[tensors["side"] == side] for side in (Side.INPUT, Side.OUTPUT))
-    if not inputs["has_stats"].all():
-        return  # of some input nobody knows
+    if not len(inputs) or len(inputs) < len(meta.inputs) or not inputs["has_stats"].all():
+        return
+    known = outputs[outputs["has_stats"] != 0]
     for name in ("a", "b"):
-        born = int(outputs[outputs["has_stats"] != 0][f"nans_{name}"].sum())
-        if born and not int(inputs[f"nans_{name}"].sum()):
-            yield f"NaN are born here in run {name}: {born:,} in the output and none in the inputs"
+        if known[f"nans_{name}"].any() and not inputs[f"nans_{name}"].any():
+            yield f"NaN are born here in run {name}: they are in its output and in none of its inputs"
 
 
 def _same_numbers(meta: Meta, tensors: NDArray[np.void]) -> Iterator[str]:

@@ -141,12 +141,13 @@ def _cell(pair: TensorPair, which: int) -> Markup:
     for words in (form_words, _stride_words, value_words):
         mine, other = words(tensors[which]), words(tensors[1 - which])
         if mine and (words is not _stride_words or (other and mine != other)):
-            parts.append(_part(html(mine), mine == other or not other))
+            more = " values" if words is value_words else ""
+            parts.append(_part(html(mine), mine == other or not other, more))
     return Markup(" ".join(parts))
 
 
-def _part(inner: str, is_same: bool) -> str:
-    return f'<span class="{"same" if is_same else "odd"}">{inner}</span>'
+def _part(inner: str, is_same: bool, more: str = "") -> str:
+    return f'<span class="{"same" if is_same else "odd"}{more}">{inner}</span>'
 
 
 def _stride_words(tensor: TensorSide | None) -> str:

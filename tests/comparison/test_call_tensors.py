@@ -15,11 +15,11 @@ from detlab.comparison.call.words import (
     unmade_words,
     value_words,
 )
-from detlab.schema import Evidence, Phase
+from detlab.schema import Evidence, Flag, Phase
 from detlab.store import memory_trace
 from detlab.testing import Call, make_run, save_run
-from tests.comparison.call_stories import XOR, one, op, run, story
-from tests.comparison.stories import INDEX_ADD, MM, item, mm
+from tests.comparison.call_stories import OTHER, XOR, one, op, run, story
+from tests.comparison.stories import ALL_GATHER, INDEX_ADD, MM, collective, item, mm
 
 # Tensors
 
@@ -250,3 +250,51 @@ def test_links_are_the_same_however_a_trace_is_cut_into_batches(tmp_path, monkey
     saved = [save_run(make_run({0: calls}), tmp_path / name) for name in "ab"]
     for position in range(3):
         assert links_at(compare(*saved), position) == links_at(in_memory, position)
+
+
+# Where NaN are born
+
+
+def births(call):
+    """What is said of NaN in a call that both runs make."""
+    cmp = compare(*[make_run({0: [call, OTHER], 1: [OTHER]}, groups={"dp": [0, 1]})] * 2)
+    return [note for note in call_details(cmp, 0, 0).notes if "NaN" in note]
+
+
+FINITE, NAN = (1.0, 1.0, 0, 0), (1.0, 1.0, 2, 0)
+
+
+def test_nan_are_born_where_no_input_has_any():
+    assert len(births(op(stats={"i": FINITE, "o": NAN}))) == 2  # in either run
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        op(stats={"i": NAN, "o": NAN}),
+        op(stats={"i": FINITE, "o": FINITE}),
+        op(stats={"o": NAN}),
+        op(["i", None], stats={"i": FINITE, "o": NAN}),
+        op([], stats={"o": NAN}),
+        op(stats={"i": FINITE, "o": NAN}, flags=Flag.OPEN_INPUTS),
+        collective(ALL_GATHER, "i", "o", stats={"i": FINITE, "o": NAN}),
+    ],
+)
+def test_nan_that_may_have_come_in_are_not_born(call):
+    assert births(call) == []
+
+
+@pytest.mark.parametrize(
+    ("stats", "flags", "words"),
+    [
+        ((0.0, 0.0, 0, 0), 0, "only the sign of zeros differs"),
+        ((0.0, 0.0, 4, 0), 0, "only the payload differs"),
+        ((0.0, 0.0, 0, 4), Flag.INF, ""),
+        ((1.0, 1.0, 0, 0), 0, ""),
+    ],
+)
+def test_bits_that_no_arithmetic_tells_apart_are_said_and_infinities_are_no_zeros(stats, flags, words):
+    calls = [op(outputs=[word], stats={word: stats}, flags=flags) for word in "oO"]
+    notes = " ".join(call_details(*one(*calls)).notes)
+    assert words in notes
+    assert ("only the" in notes) == bool(words)
