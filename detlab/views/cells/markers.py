@@ -20,7 +20,7 @@ RARE: Final = 150
 
 
 class Cell(NamedTuple):
-    """A cell of a block and its code."""
+    """A displayed cell and its code."""
 
     row: int
     column: int
@@ -47,20 +47,19 @@ class View(NamedTuple):
     factors: tuple[int, int]
 
 
-def worst_cell(
-    cells: NDArray[np.uint8], rows: NDArray[np.intp], columns: tuple[int, int], table: bytes | None
-) -> Cell | None:
-    """Find the first of the worst cells of a block, row by row; None where no call was recorded.
+def worst_cell(view: View) -> Cell | None:
+    """Find the first of the worst cells of a window, row by row; None where no call was recorded.
 
     Returns
     -------
-    The row counted within the block, the column within all cells.
+    Displayed row and column, and the code.
     """
-    block = shown_as(cells[rows, slice(*columns)], table)
+    r0, r1, c0, c1 = view.window
+    block = shown_as(view.cells[view.rows[r0:r1], c0:c1], view.table)
     if not block.max(initial=UNTRACED):
         return None
     row, column = np.unravel_index(np.argmax(block), block.shape)
-    return Cell(int(row), columns[0] + int(column), int(block[row, column]))
+    return Cell(r0 + int(row), c0 + int(column), int(block[row, column]))
 
 
 def find_markers(view: View, tile: Codes) -> list[list[int]]:

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from detlab.comparison import Comparison
 from detlab.schema import Verdict
-from detlab.views.cells import bands, markers, words
+from detlab.views.cells import markers, words
+from detlab.views.cells.columns import along_calls, along_steps, widest_program
+from detlab.views.cells.counts import ASIDE
 from detlab.views.cells.lookup import Called, first_call
 from detlab.views.cells.planes import Plane, Planes
 from detlab.views.cells.pool import Pooled, pool
@@ -33,8 +35,6 @@ OVERVIEW_ROWS, OVERVIEW_COLUMNS = 48, 400
 """Size of the minimap, at most."""
 
 _EMPTY: Final = {"rank": "untraced: no call was recorded", "op": "the op is not called here"}
-_MAX_COLUMN_LABELS = 200
-_MAX_LAYERS = 2_000
 
 
 class Shown(NamedTuple):
@@ -42,8 +42,8 @@ class Shown(NamedTuple):
 
     Attributes
     ----------
-    plane
-        All cells.
+    plane, table
+        All cells, and the code that each value of one is shown as (None: the value).
     rows
         Row of the cells of each displayed row.
     labels, groups
@@ -51,9 +51,14 @@ class Shown(NamedTuple):
     """
 
     plane: Plane
+    table: bytes | None
     rows: NDArray[np.intp]
     labels: list[str]
     groups: list[Group]
+
+    def view(self, window: Sequence[int], factors: tuple[int, int]) -> markers.View:
+        """Look at a window of them."""
+        return markers.View(self.plane.cells, self.rows, self.table, window, factors)
 
 
 class MapSource:
@@ -136,14 +141,15 @@ class MapSource:
 
     def shown(self, state: State) -> Shown:
         """Give the cells of a whole state and what its rows are."""
-        steps, hidden = self.steps_of(state), hidden_codes(state)
-        plane = self.planes.plane(state["rows"], state["columns"], steps, hidden)
+        hidden = hidden_codes(state)
+        plane = self.planes.plane(state["rows"], state["columns"], self.steps_of(state), hidden)
+        shown = plane, plane.table(hidden)
         if state["rows"] == "op":
-            return Shown(plane, np.arange(len(plane.cells)), list(self.planes.ops), [])
+            return Shown(*shown, np.arange(len(plane.cells)), list(self.planes.ops), [])
         order, groups = self.arranged(state["order"])
         numbers = np.array([row.number for row in self.rank_rows], np.intp)[order]
         labels = [self.rank_rows[row].label for row in order]
-        return Shown(plane, np.where(numbers < 0, len(plane.cells) - 1, numbers), labels, groups)
+        return Shown(*shown, np.where(numbers < 0, len(plane.cells) - 1, numbers), labels, groups)
 
     def arranged(self, order: str) -> tuple[NDArray[np.intp], list[Group]]:
         """Give the rows of ranks as an order displays them, and the groups."""
@@ -170,16 +176,23 @@ class MapSource:
         Returns
         -------
         meta
-            The parts of contract 1, without ``seq``: see `detlab.views.cells.meta`.
+            Of the map: ``state`` (whole), ``num_rows`` and ``num_columns``, ``groups`` of rows (label, first,
+            one past the last), ``bands`` (phases, so too), ``counts`` of calls by verdict and ``aside``,
+            ``steps``, ``orders``. Of the window, itself whole in ``window``: ``height`` and ``width`` of the
+            tile, ``row_factor`` and ``column_factor`` (cells that became one; the last may hang over),
+            ``row_labels``, ``row_counts`` (origins and differing cells), ``column_counts`` (rows that differ,
+            the most of the pooled columns), ``column_labels``, ``layers``, ``markers`` (row, column, code),
+            ``num_origins`` (cells), ``has_untraced``. ``bands_of`` is the rank that phases, layers and
+            column labels are taken from.
         tile
             The worst code of each block of cells, hidden verdicts as matches.
         """
         state = self.normal(state)
         shown, size = self.shown(state), self.size(state)
         window = state["window"] or [0, size[0], 0, size[1]]
-        view = self._view(state, shown, window, (max_rows, max_columns))
-        pooled, factors = pool_view(view), view.factors
-        here = shown.labels[window[0] : window[1]]
+        view = shown.view(window, _factors(window, (max_rows, max_columns)))
+        pooled = pool_view(view)
+        total = self.planes.counts(self.steps_of(state)).sum(axis=0)
         meta = {
             "state": state,
             "num_rows": size[0],
@@ -187,44 +200,41 @@ class MapSource:
             "window": window,
             "height": pooled.tile.shape[0],
             "width": pooled.tile.shape[1],
-            "row_factor": factors[0],
-            "column_factor": factors[1],
-            "row_labels": pooled_labels(here, factors[0]),
+            "row_factor": view.factors[0],
+            "column_factor": view.factors[1],
+            "row_labels": pooled_labels(shown.labels[window[0] : window[1]], view.factors[0]),
             "groups": [list(group) for group in shown.groups],
             "row_counts": np.stack([pooled.origins, pooled.differing], axis=1).tolist(),
             "column_counts": pooled.column_rows.tolist(),
             "markers": markers.find_markers(view, pooled.tile),
             "num_origins": int(pooled.origins.sum()),
+            "counts": {verdict.name.lower(): int(total[1 + verdict]) for verdict in Verdict},
+            "aside": int(total[ASIDE]),
             "steps": list(self.cmp.steps),
             "orders": self.orders if state["rows"] == "rank" else [],
             "has_untraced": state["rows"] == "rank" and bool((pooled.tile == UNTRACED).any()),
-            **self._counts(state),
-            **self._along_columns(state, window, factors[1]),
+            **self._along_columns(state, (window[2], window[3]), view.factors[1]),
         }
         return meta, pooled.tile
 
-    def _view(
-        self, state: State, shown: Shown, window: Sequence[int], limits: tuple[int, int]
-    ) -> markers.View:
-        factors = factor_for(window[1] - window[0], limits[0]), factor_for(window[3] - window[2], limits[1])
-        table = shown.plane.table(hidden_codes(state))
-        return markers.View(shown.plane.cells, shown.rows, table, window, factors)
+    def _along_columns(self, state: State, columns: tuple[int, int], factor: int) -> dict[str, Any]:
+        if state["columns"] == "step":
+            return along_steps(self.cmp.steps, columns, factor)
+        return along_calls(self.planes, self.steps_of(state), columns, factor)
 
     def overview(self, state: State) -> dict[str, Any]:
         """Pool the whole map to the size of a minimap: ``height``, ``width`` and ``tile`` as bytes."""
         state = self.normal(state)
-        window = [0, self.size(state)[0], 0, self.size(state)[1]]
-        limits = OVERVIEW_ROWS, OVERVIEW_COLUMNS
-        tile = pool_view(self._view(state, self.shown(state), window, limits)).tile
+        window = self._window(state, None)
+        factors = _factors(window, (OVERVIEW_ROWS, OVERVIEW_COLUMNS))
+        tile = pool_view(self.shown(state).view(window, factors)).tile
         return {"height": tile.shape[0], "width": tile.shape[1], "tile": tile.tobytes()}
 
-    def _counts(self, state: State) -> dict[str, Any]:
-        """Count the calls of the steps shown by verdict, and those set aside."""
-        total = self.planes.counts(self.steps_of(state)).sum(axis=0)
-        return {
-            "counts": {verdict.name.lower(): int(total[1 + verdict]) for verdict in Verdict},
-            "aside": int(total[-1]),
-        }
+    def _window(self, state: State, block: Sequence[int] | None) -> list[int]:
+        """Give a block of cells in whole ones inside the map; all of it for none."""
+        num_rows, num_columns = size = self.size(state)
+        found = None if block is None else check_window(list(block), size)
+        return found or [0, num_rows, 0, num_columns]
 
     def row_counts(self, state: State) -> NDArray[np.int64]:
         """Count the calls shown by displayed rank and verdict, see `detlab.views.cells.counts`."""
@@ -237,40 +247,12 @@ class MapSource:
         self, meta: Mapping[str, Any], tile: Codes, places: NDArray[np.intp]
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Give displayed row and column of the first cell that gave some cells of a tile their code."""
-        state, factors = meta["state"], (meta["row_factor"], meta["column_factor"])
-        shown = self.shown(state)
-        table = shown.plane.table(hidden_codes(state))
-        view = markers.View(shown.plane.cells, shown.rows, table, meta["window"], factors)
-        return markers.first_cells(view, tile, places)
+        factors = meta["row_factor"], meta["column_factor"]
+        return markers.first_cells(self.shown(meta["state"]).view(meta["window"], factors), tile, places)
 
     def widest(self, steps: Sequence[int]) -> Program | None:
         """Give the program with the most calls in one of some steps; the first of equal ones."""
-        return max(self.planes.programs, key=lambda each: each.width(steps), default=None)
-
-    def _along_columns(self, state: State, window: Sequence[int], factor: int) -> dict[str, Any]:
-        """Name phases, layers and columns as the rank with the most calls runs them."""
-        steps = self.steps_of(state)
-        _, _, first, stop = window
-        labelled = factor == 1 and stop - first <= _MAX_COLUMN_LABELS
-        along: dict[str, Any] = {"bands": [], "layers": [], "column_labels": [], "bands_of": -1}
-        if state["columns"] == "step":
-            return {**along, "column_labels": [str(step) for step in steps[first:stop]] if labelled else []}
-        program = self.widest(steps)
-        if program is None or not stop:
-            return along
-        parts = widest_parts(program, steps)
-        callees = self.planes.callees_of(program)[positions_of(parts)]
-        names = self.planes.callees.names
-        phases = bands.phase_bands(parts)
-        layers = bands.layer_bands(callees, names, phases)
-        layers = [band for band in layers if band[1] < stop and band[2] > first]
-        labels = [bands.call_name(names[callee]) for callee in callees[first:stop]] if labelled else []
-        return {
-            "bands": [list(band) for band in phases],
-            "layers": [list(band) for band in layers] if len(layers) <= _MAX_LAYERS else [],
-            "column_labels": labels,
-            "bands_of": self.cmp.ranks[program.members[0]].rank,
-        }
+        return widest_program(self.planes, steps)
 
     def call_in(self, state: State, block: Sequence[int]) -> Called | None:
         """Find the worst call of a block of cells, and of equal ones the first by row, column and step.
@@ -280,42 +262,40 @@ class MapSource:
         The call; one that matches where nothing in the block differs, None where none was recorded.
         """
         state = self.normal(state)
-        found = check_window(list(block), self.size(state))
-        r0, r1, c0, c1 = found or (0, self.size(state)[0], 0, self.size(state)[1])
         shown = self.shown(state)
-        table = shown.plane.table(hidden_codes(state))
-        cell = markers.worst_cell(shown.plane.cells, shown.rows[r0:r1], (c0, c1), table)
+        cell = markers.worst_cell(shown.view(self._window(state, block), (1, 1)))
         if cell is None:
             return None
         key = state["rows"], state["columns"], self.steps_of(state)
-        at = int(shown.rows[r0 + cell.row]), cell.column
+        at = int(shown.rows[cell.row]), cell.column
         return first_call(self.planes, key, at, cell.code, hidden_codes(state))
 
     def place_of(self, state: State, number: int, position: int) -> tuple[int, int] | None:
         """Give the displayed row and column of a call; None where the state does not show its step."""
         state = self.normal(state)
-        step, column = self.planes.programs[self.planes.program_of[number]].place_of(position)
-        steps = self.steps_of(state)
+        program, steps = self._program_of(number), self.steps_of(state)
+        step, column = program.place_of(position)
         if step not in steps:
             return None
         if state["rows"] == "op":
-            program = self.planes.programs[self.planes.program_of[number]]
             row = int(self.planes.op_rows(program)[position])
         else:
             row = int(np.flatnonzero(self.shown(state).rows == number)[0])
         return row, steps.index(step) if state["columns"] == "step" else column
 
+    def _program_of(self, number: int) -> Program:
+        return self.planes.programs[int(self.planes.program_of[number])]
+
     def describe(self, state: State, block: Sequence[int]) -> str:
         """Say what a block of cells shows: its worst and first call, and of how many it is the worst."""
         state = self.normal(state)
-        size = self.size(state)
-        r0, r1, c0, c1 = check_window(list(block), size) or (0, size[0], 0, size[1])
-        rows = pooled_labels(self.shown(state).labels[r0:r1], max(1, r1 - r0))[0] if r1 > r0 else ""
+        r0, r1, c0, c1 = self._window(state, block)
         called = self.call_in(state, (r0, r1, c0, c1))
         if called is None:
+            rows = "".join(pooled_labels(self.shown(state).labels[r0:r1], max(1, r1 - r0)))
             return f"{state['rows']} {rows} · {_EMPTY[state['rows']]}"
         rank = self.cmp.ranks[called.number]
-        column = self.planes.programs[self.planes.program_of[called.number]].place_of(called.position)[1]
+        column = self._program_of(called.number).place_of(called.position)[1]
         verdict = words.verdict_words(rank, called.position, state["hidden"])
         of = f" · worst of {r1 - r0:,} x {c1 - c0:,} cells" if (r1 - r0) * (c1 - c0) > 1 else ""
         what = words.describe_call(rank, called.position, column)
@@ -347,6 +327,11 @@ def pool_view(view: markers.View) -> Pooled:
     return pool(view.cells, view.rows[r0:r1], slice(c0, c1), view.factors, view.table)
 
 
+def _factors(window: Sequence[int], limits: tuple[int, int]) -> tuple[int, int]:
+    """Give the least number of rows and of columns to pool so that a window fits."""
+    return factor_for(window[1] - window[0], limits[0]), factor_for(window[3] - window[2], limits[1])
+
+
 def hidden_codes(state: State) -> list[int]:
     """Give the codes that a state hides."""
     return [1 + Verdict[name.upper()] for name in state["hidden"]]
@@ -358,16 +343,3 @@ def pooled_labels(labels: Sequence[str], factor: int) -> list[str]:
         return list(labels)
     groups = [labels[start : start + factor] for start in range(0, len(labels), factor)]
     return [group[0] if len(group) == 1 else f"{group[0]} … {group[-1]}" for group in groups]
-
-
-def widest_parts(program: Program, steps: Sequence[int]) -> NDArray[np.void]:
-    """Give the parts of the first of the steps in which a program has the most calls."""
-    step = max(steps, key=lambda each: program.width([each]))
-    parts: NDArray[np.void] = program.parts[program.parts["step"] == step]
-    return parts
-
-
-def positions_of(parts: NDArray[np.void]) -> NDArray[np.int64]:
-    """Give the position of every call of some parts, in order."""
-    ranges = [np.arange(part["position"], part["position"] + part["num_rows"]) for part in parts]
-    return np.concatenate([np.empty(0, np.int64), *ranges])
