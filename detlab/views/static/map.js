@@ -218,6 +218,7 @@ class DivergenceMap {
 
   resized() {
     if (!this.meta || !this.scroll.clientWidth) return;
+    this.readColours(); // a map that was made before it was put into the page has seen none
     this.paint();
     clearTimeout(this.sizeTimer);
     this.sizeTimer = setTimeout(() => this.askSize(), 60);

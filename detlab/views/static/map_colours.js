@@ -10,7 +10,6 @@ export class Colours {
     this.page = backgroundOf(root) ?? read("page");
     this.text = read("text");
     this.muted = read("muted");
-    this.line = read("line");
     this.accent = read("accent");
     this.font = `${FONT}px ${style.fontFamily}`;
     this.bold = `600 ${FONT}px ${style.fontFamily}`;
@@ -18,8 +17,8 @@ export class Colours {
     this.names = ["untraced"];
     this.css = ["transparent"];
     this.ink = [this.text];
-    const [page] = [solid([this.page])];
-    this.dark = luminance(page) < 0.4;
+    const page = solid([this.page]);
+    this.bar = `rgb(${mixed(page, solid([this.text]), 0.6).join(",")})`;
     this.rgb = [page];
     for (const [name, colour, sign, code] of verdicts) {
       const rgb = solid([this.page, colour]);
@@ -27,7 +26,7 @@ export class Colours {
       this.signs[code] = sign;
       this.rgb[code] = rgb;
       this.css[code] = `rgb(${rgb.join(",")})`;
-      this.ink[code] = luminance(rgb) > 0.4 ? "#000" : "#fff";
+      this.ink[code] = luminance(rgb) > 120 ? "#000" : "#fff";
     }
     this.pixels = new Uint32Array(256); // a code that nobody declared stays transparent, as untraced does
     this.rgb.forEach(([red, green, blue], code) => {
@@ -37,7 +36,7 @@ export class Colours {
   }
 
   get key() {
-    return [this.page, this.text, this.muted, this.line, this.accent, this.font].join("|");
+    return [this.page, this.text, this.muted, this.accent, this.font].join("|");
   }
 }
 
@@ -50,11 +49,12 @@ function backgroundOf(element) {
   return undefined;
 }
 
+let pixel; // the canvas that colours are mixed on
+
 /** Paint colours over each other, and give red, green and blue of the result. */
 function solid(layers) {
-  const canvas = make("canvas", { width: 1, height: 1 });
-  const context = canvas.getContext("2d", { willReadFrequently: true });
-  context.fillStyle = "#fff";
+  pixel ??= make("canvas", { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+  const context = pixel;
   for (const layer of ["#fff", ...layers]) {
     context.fillStyle = layer;
     context.fillRect(0, 0, 1, 1);
@@ -62,7 +62,8 @@ function solid(layers) {
   return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
 }
 
-const luminance = ([red, green, blue]) => (0.299 * red + 0.587 * green + 0.114 * blue) / 255;
+const mixed = (a, b, share) => a.map((value, at) => Math.round(value + (b[at] - value) * share));
+const luminance = ([red, green, blue]) => 0.299 * red + 0.587 * green + 0.114 * blue;
 
 /** A pattern of slanted lines, for what was not recorded. */
 function hatching(colour) {

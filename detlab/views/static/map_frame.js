@@ -125,7 +125,7 @@ function drawRowCounts(context, { meta, colours, places, scale, named }) {
   const right = x + width;
   context.font = colours.font;
   context.textAlign = "right";
-  context.fillStyle = colours.muted;
+  context.fillStyle = colours.bar;
   meta.row_counts.forEach(([, differing], index) => {
     const start = meta.window[0] + index * meta.row_factor;
     const [from, to] = [scale.y(start), scale.y(Math.min(start + meta.row_factor, meta.window[1]))];
@@ -148,7 +148,7 @@ function drawColumnCounts(context, { meta, colours, places, scale }) {
   const { x, width } = places.cells;
   const most = Math.max(0, ...meta.column_counts);
   const bottom = places.below + MARGIN;
-  context.fillStyle = colours.muted;
+  context.fillStyle = colours.bar;
   context.fillRect(x, bottom, width, 1);
   meta.column_counts.forEach((count, index) => {
     const start = meta.window[2] + index * meta.column_factor;

@@ -166,6 +166,7 @@ class Hand {
     const { map } = this;
     const at = map.blockAt(x, y);
     map.cursor = [at.block[0], at.block[2]];
+    map.pointed = null; // what is selected is said now, not what the pointer is on
     map.select(at.block);
     map.paint();
   }
