@@ -51,7 +51,7 @@ def comparison_twin(
         ("Findings", findings_html(cmp, live=False)),
         ("Map", picture),
         ("First divergences", firsts_table(*first_calls(cmp))),
-        ("Selected call", selected),
+        ("Selected call", inlined(selected)),
         ("Step metrics", metrics_still(metrics)),
         ("Notes and hypotheses", journal_html(journal, live=False) if journal else ""),
         ("Coverage", inlined(sections.coverage(cmp))),

@@ -49,12 +49,12 @@ def _row(number: int, label: str, meta: Meta, picture: Codes) -> tuple[Any, ...]
     origins, differing = meta["row_counts"][number]
     strip = picture[number * _ROW_HEIGHT : (number + 1) * _ROW_HEIGHT]
     says = f"{label}: {origins:,} origins, {differing:,} calls differ"
+    width, height = strip.shape[1], _ROW_HEIGHT
+    fits = f"display:block;width:100%;min-width:240px;max-width:{width}px;height:{height}px"
     image = (
-        f'<img alt="{html(says)}" width="{strip.shape[1]}" height="{_ROW_HEIGHT}" '
-        f'style="display:block;max-width:none" src="{data_uri(strip)}">'
+        f'<img alt="{html(says)}" width="{width}" height="{height}" style="{fits}" src="{data_uri(strip)}">'
     )
-    name = Markup(f'<span style="white-space:nowrap">{html(shorten(label, 40))}</span>')
-    return name, Markup(image), origins, differing
+    return shorten(label, 40), Markup(image), origins, differing
 
 
 def _paint(meta: Meta, tile: Codes) -> Codes:

@@ -9,6 +9,7 @@ from detlab.views.tables import Markup
 from detlab.views.text import html
 
 _CELL: Final = "text-align:left;vertical-align:top;padding:2px 14px 2px 0"
+_SCROLL: Final = "overflow-x:auto"
 _NUMBER: Final = "text-align:right;vertical-align:top;padding:2px 14px 2px 0"
 
 
@@ -36,11 +37,12 @@ def plain_table(
     body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
     title = f'<caption style="text-align:left">{html(caption)}</caption>' if caption else ""
     rest = f"<p>… and {more:,} more.</p>" if more > 0 else ""
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+    table = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="{_SCROLL}">{table}</div>{rest}'
 
 
 def _row(cells: Sequence[Any]) -> str:
-    first = f'<th scope="row" style="{_style(cells[0])}">{_text(cells[0])}</th>'
+    first = f'<th scope="row" style="{_style(cells[0])};white-space:nowrap">{_text(cells[0])}</th>'
     return first + "".join(f'<td style="{_style(cell)}">{_text(cell)}</td>' for cell in cells[1:])
 
 
@@ -60,4 +62,4 @@ def inlined(markup: str) -> str:
     """Give tables of `detlab.views.tables` inline styles; in safe HTML no text can hold these tags."""
     for tag in ("caption", 'th scope="row"', 'th scope="col"', "td"):
         markup = markup.replace(f"<{tag}>", f'<{tag} style="{_CELL}">')
-    return markup
+    return markup.replace('<div class="scroll"', f'<div style="{_SCROLL}" class="scroll"')
