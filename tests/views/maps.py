@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from detlab.comparison import compare
+from detlab.comparison.places import site_at
 from detlab.schema import Coordinate, Mask, Phase
 from detlab.testing import Call, make_run
 from detlab.views.pooling import codes_of
@@ -28,21 +29,37 @@ CALLS = [
 
 @st.composite
 def comparisons(draw, max_ranks=5, max_steps=3):
-    """Draw ranks of different programs, in which any call has any verdict and any mask."""
+    """Draw ranks of different programs, in which any call has any verdict and any mask.
+
+    Run b may leave out a call of a rank, make one more, or make two in the other order.
+    """
     num_ranks, num_steps = draw(st.integers(1, max_ranks)), draw(st.integers(1, max_steps))
     lists = st.lists(st.sampled_from(CALLS), min_size=1, max_size=5)
     programs = draw(st.lists(lists, min_size=1, max_size=3))
-    calls = {}
+    calls, others = {}, {}
     for rank in range(num_ranks):
         program = programs[draw(st.integers(0, len(programs) - 1))]
         steps = draw(st.sets(st.integers(1, num_steps), min_size=1)) | {1}
         calls[rank] = [dataclasses.replace(call, step=step) for step in sorted(steps) for call in program]
+        others[rank] = edited(calls[rank], draw(st.sampled_from(["", "less", "more", "swapped"])), draw)
     places = {rank: Coordinate(tp=rank % 2, dp=rank // 2) for rank in range(num_ranks)}
-    runs = [make_run(calls, label=label, coordinates=places) for label in "ab"]
+    runs = [make_run(each, coordinates=places) for each in (calls, others)]
     cmp = compare(*runs)
     masks = draw(st.sampled_from([(0,), (0, Mask.SET_ASIDE), (0, Mask.SET_ASIDE, Mask.UNTRACED)]))
     seed = draw(st.integers(0, 2**32 - 1))
     return with_verdicts(cmp, np.random.default_rng(seed), masks)
+
+
+def edited(calls, how, draw):
+    """Change the calls of a rank in one place."""
+    at, calls = draw(st.integers(0, len(calls) - 1)), list(calls)
+    if how == "less" and len(calls) > 1:
+        del calls[at]
+    elif how == "more":
+        calls.insert(at, dataclasses.replace(calls[at], op="aten.gelu.default", outputs=["new"]))
+    elif how == "swapped" and at and calls[at].step == calls[at - 1].step:
+        calls[at - 1 : at + 1] = [calls[at], calls[at - 1]]
+    return calls
 
 
 def with_verdicts(cmp, rng, masks=(0,)):
@@ -74,14 +91,13 @@ def calls_of(cmp, state):
     Rows of ranks are counted in the order of ranks, and each event is read for itself.
     """
     steps = cmp.steps if state["step"] is None else (state["step"],)
-    ops = list(dict.fromkeys(callee.op for rank in cmp.ranks for callee in rank.a.names.callees))
+    traces = [trace for rank in cmp.ranks for trace in (rank.a, rank.b)]
+    ops = list(dict.fromkeys(callee.op for trace in traces for callee in trace.names.callees))
     for number, rank in enumerate(cmp.ranks):
         codes = codes_of(rank.verdicts, rank.masks)
         for step in steps:
-            positions = rank.positions_in(step)
-            callees = rank.events(positions, ("callee",))["callee"].tolist()
-            for call, (position, callee) in enumerate(zip(positions.tolist(), callees, strict=True)):
-                row = ops.index(rank.a.names.callees[callee].op) if state["rows"] == "op" else number
+            for call, position in enumerate(rank.positions_in(step).tolist()):
+                row = ops.index(site_at(rank, position).callee.op) if state["rows"] == "op" else number
                 column = steps.index(step) if state["columns"] == "step" else call
                 yield row, column, number, position, int(codes[position])
 
