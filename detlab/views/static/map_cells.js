@@ -74,7 +74,8 @@ export function drawSigns(context, scene) {
     for (let x = line % 2 ? 52 : 26; x < scale.width - 8; x += 52) {
       const code = codeAt(x, middle);
       const around = [[-9, -6], [9, -6], [-9, 6], [9, 6], [-9, 0], [9, 0], [0, -6], [0, 6]];
-      if (code > MATCH && around.every(([right, down]) => codeAt(x + right, middle + down) === code)) {
+      const isPatch = code > MATCH && around.every(([right, down]) => codeAt(x + right, middle + down) === code);
+      if (isPatch && !scene.markers.some((each) => Math.abs(each.x - x) < 20 && Math.abs(each.y - middle) < 18)) {
         drawSign(context, colours, code, x, middle);
       }
     }
