@@ -35,7 +35,8 @@ def codes_of(verdicts: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Codes:
 
 def without(masks: NDArray[np.uint8], mask: Mask) -> NDArray[np.uint8]:
     """Give 1 where a mask is not set, else 0."""
-    return ((masks & np.uint8(mask)) == 0).view(np.uint8)
+    free: NDArray[np.uint8] = ((masks & np.uint8(mask)) == 0).view(np.uint8)
+    return free
 
 
 def factor_for(size: int, limit: int) -> int:

@@ -25,6 +25,16 @@ def test_codes_leave_verdicts_and_masks_as_they_are():
     assert verdicts.tolist() == [Verdict.ORIGIN] and masks.tolist() == [Mask.SET_ASIDE]
 
 
+@given(st.lists(st.tuples(st.sampled_from(Verdict), st.integers(0, 31)), max_size=20))
+def test_every_mask_shows_as_it_says(calls):
+    verdicts, masks = np.array(calls, np.uint8).reshape(-1, 2).T
+    expected = [
+        UNTRACED if mask & Mask.UNTRACED else MATCH if mask & Mask.SET_ASIDE else 1 + verdict
+        for verdict, mask in calls
+    ]
+    assert codes_of(verdicts, masks).tolist() == expected
+
+
 @given(st.integers(0, 10**9), st.integers(1, 2000))
 def test_the_least_pooling_that_fits_is_chosen(size, limit):
     factor = factor_for(size, limit)
