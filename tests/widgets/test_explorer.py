@@ -410,6 +410,33 @@ def test_what_no_view_has_is_refused(tmp_path, given, what):
         explore(diverged(), journal=tmp_path / "n.json", **given)
 
 
+def test_runs_that_must_not_be_compared_are_refused_before_anything_is_shown():
+    runs = [make_run({0: []}, label="a", layout={"tp": 1}), make_run({0: []}, label="b", layout={"tp": 2})]
+    with pytest.raises(dl.DetlabError, match="different parallel layouts"):
+        explore(*runs)
+
+
+def test_an_incomplete_comparison_has_a_view_with_its_reason_and_its_fix(tmp_path):
+    a, b = (
+        make_run({rank: [dl.testing.Call("aten.mm.default", "lin", ["x"], ["y"])] for rank in ranks},
+                 label=label, layout={"dp": 2}, world_size=2)
+        for label, ranks in (("a", (0, 1)), ("b", (0,)))
+    )  # fmt: skip
+    view = explore(dl.compare(a, b), journal=tmp_path / "n.json")
+    for text in (read(view.verdict.html).text, read(view.twin().html).text):
+        assert "INCOMPLETE" in text
+        assert "has no trace of 1 ranks that a has" in text
+        assert "dl.Recorder('memory', ranks='1')" in text
+
+
+def test_a_saved_comparison_is_explored_as_the_one_that_was_saved(tmp_path):
+    race().save(tmp_path / "night.cmp")
+    view = explore(dl.load_comparison(tmp_path / "night.cmp"), journal=tmp_path / "n.json")
+    view.details.wait()
+    assert view.selected == (0, view.cmp.roots[0].sites[0])
+    assert run_code(view)["explorer"].selected == view.selected
+
+
 def test_one_run_alone_and_one_too_many_are_refused(tmp_path):
     with pytest.raises(InputError, match="nothing to be compared with"):
         explore(sample_path("race") / "a")
