@@ -34,6 +34,8 @@ class Check(NamedTuple):
         What no finding means, and no more.
     columns
         Columns of its frame that are shown, by heading.
+    more
+        Columns of longer text, which stand below the table.
     """
 
     name: str
@@ -41,17 +43,20 @@ class Check(NamedTuple):
     asks: str
     none: str
     columns: Mapping[str, str]
+    more: Mapping[str, str]
 
 
 CHECKS: Final = (
     Check("replicas", "check_replicas", "Do ranks that should hold the same tensor hold the same bits?",
           "nothing that is known to be a replica differs",
           {"tensor": "scope", "op": "op", "axis": "axis", "ranks": "ranks", "outliers": "outliers",
-           "first step": "first_step", "evidence": "evidence", "why": "why", "next": "next"}),
+           "first step": "first_step", "evidence": "evidence"},
+          {"why": "why", "next": "next"}),
     Check("recompute", "check_recompute", "Does the forward give the same bits when it is recomputed?",
           "every call that was made again gave the same bits",
-          {"call": "forward", "rank": "rank", "step": "step", "verdict": "verdict", "class": "class",
-           "evidence": "evidence", "again": "again", "why": "why"}),
+          {"op": "op", "module": "scope", "rank": "rank", "step": "step", "verdict": "verdict",
+           "class": "class", "evidence": "evidence"},
+          {"call": "forward", "made again": "again", "why": "why"}),
 )  # fmt: skip
 """Every check that there is; one more is one more entry."""
 
@@ -103,14 +108,28 @@ def _outcome(outcome: Outcome) -> str:
 
 
 def _table(check: Check, found: pl.DataFrame) -> str:
-    names = list(check.columns.values())
-    rows = [[_cell(value) for value in row] for row in found.head(MAX_ROWS).select(names).iter_rows()]
-    return plain_table(list(check.columns), rows, more=len(found) - len(rows))
+    """List findings by number: what can be compared in a table, longer text below it."""
+    shown = found.head(MAX_ROWS)
+    rows = [
+        [str(number), *map(_cell, row)]
+        for number, row in enumerate(shown.select(list(check.columns.values())).iter_rows(), 1)
+    ]
+    told = "".join(
+        f"<li>{'<br>'.join(_told(*each) for each in zip(check.more, row, strict=True) if each[1])}</li>"
+        for row in shown.select(list(check.more.values())).iter_rows()
+    )
+    table = plain_table(["finding", *check.columns], rows, more=len(found) - len(rows))
+    return f'{table}<ol style="overflow-wrap:anywhere">{told}</ol>'
+
+
+def _told(name: str, text: object) -> str:
+    return f"{html(name)}: {html(text)}"
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
         return shorten(spans(value), 60) if value else None
     if isinstance(value, str):
-        return Markup(f'<span title="{html(value)}">{html(shorten(value, _WIDEST_CELL))}</span>')
+        text = html(shorten(value, _WIDEST_CELL))
+        return Markup(f'<span style="overflow-wrap:anywhere" title="{html(value)}">{text}</span>')
     return value

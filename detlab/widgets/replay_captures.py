@@ -87,7 +87,7 @@ def ordered(
 def option(label: str, capture: Capture) -> str:
     """Name a capture in a list; a drop-down shows text as it is."""
     named = capture.site if capture.op in capture.site else f"{shorten(capture.op, 30)} · {capture.site}"
-    return visible(f"{shorten(named, 60)} · rank {capture.rank}{f' · {label}' if label else ''}")
+    return visible(f"{shorten(named, 44)} · rank {capture.rank}{f' · {label}' if label else ''}")
 
 
 def how_to_capture(place: tuple[int, str] | None) -> str:

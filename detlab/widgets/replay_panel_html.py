@@ -126,9 +126,9 @@ def span(bucket: int) -> str:
 
 
 def _bar(share: float, text: str) -> Markup:
-    width = max(round(160 * share), 1)
+    width = max(round(100 * share), 1)
     bar = f'<span style="display:inline-block;width:{width}px;height:11px;background:{NEUTRAL}"></span>'
-    return Markup(f"{bar} {html(text)}")
+    return Markup(f'<span style="white-space:nowrap">{bar} {html(text)}</span>')
 
 
 def _notes(notes: Sequence[str]) -> str:
