@@ -57,7 +57,7 @@ _OPS = (
 def large_comparison(num_ranks=2432, num_calls=20_000, num_steps=10):
     """Compare two runs of many ranks that share their traces: two programs, one per pipeline stage.
 
-    In step 3 (or the last) the ranks at ``dp=1`` have an origin halfway through the backward pass; a third
+    In step 3 (or the last) the ranks at ``dp=1`` have an origin in the last forward pass; a third
     of their later calls are receivers, and from the next step on the same third of every rank's calls. Of one
     rank one call in step 2 (or the first) is unknown: no run recorded its inputs.
     """

@@ -314,6 +314,19 @@ def test_a_call_that_only_another_program_makes_is_found_on_the_first_row_that_m
     assert source.window({"order": "dp"})[0]["row_labels"][1].startswith("2 ·")
 
 
+def test_characters_that_steer_a_terminal_or_the_reading_direction_are_seen_in_every_text():
+    evil = "a\x1b[31m\u202eb"
+    recipes = {rank: {"host": f"{evil}{rank}"} for rank in (0, 1)}
+    run = make_run({rank: step_calls(1, scope=evil, op=evil) for rank in (0, 1)}, recipes=recipes)
+    source = MapSource(compare(run, run))
+    meta = source.window({"order": "host"})[0]
+    texts = [meta["groups"][0][0], meta["column_labels"][1], source.describe({}, [0, 1, 1, 2])]
+    texts.append("".join(source.window({"rows": "op"})[0]["row_labels"]))
+    for text in texts:
+        assert "\\x1b" in text and "\\u202e" in text and "\x1b" not in text and "\u202e" not in text
+    assert source.search({}, evil) == [(None, 1, 2)]
+
+
 def test_words_say_rank_step_phase_layer_call_op_and_scope():
     run = make_run({0: [dataclasses.replace(call, step=7) for call in CALLS]})
     source = MapSource(compare(run, run))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.schema import Callee, Phase
+from detlab.views.text import visible
 
 Band = tuple[str, int, int]
 """A label, the first column, and one past the last."""
@@ -59,4 +60,4 @@ def layer_bands(
 
 def call_name(callee: Callee) -> str:
     """Write what was called and where in the model."""
-    return f"{callee.op} in {callee.scope}" if callee.scope else callee.op
+    return visible(f"{callee.op} in {callee.scope}" if callee.scope else callee.op)

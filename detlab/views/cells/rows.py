@@ -15,6 +15,7 @@ from detlab.comparison.ranks import RankComparison
 from detlab.schema import Coordinate, Mask, Verdict
 from detlab.store import RankTrace
 from detlab.views.pooling import without
+from detlab.views.text import visible
 
 _FIRST: Final = 256
 """So many differing calls are looked at first, before all of them."""
@@ -100,7 +101,7 @@ def _natural(text: str) -> list[int | str]:
 
 def _group_label(order: str, value: str) -> str:
     if order in ("host", "rack"):
-        return value or f"no {order}"
+        return visible(value) or f"no {order}"
     return f"{order}{value}"
 
 

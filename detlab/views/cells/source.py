@@ -30,6 +30,7 @@ from detlab.views.cells.state import (
     check_window,
 )
 from detlab.views.pooling import MAX_COLUMNS, MAX_ROWS, UNTRACED, Codes, factor_for
+from detlab.views.text import visible
 
 OVERVIEW_ROWS, OVERVIEW_COLUMNS = 48, 400
 """Size of the minimap, at most."""
@@ -145,7 +146,7 @@ class MapSource:
         plane = self.planes.plane(state["rows"], state["columns"], self.steps_of(state), hidden)
         shown = plane, plane.table(hidden)
         if state["rows"] == "op":
-            return Shown(*shown, np.arange(len(plane.cells)), list(self.planes.ops), [])
+            return Shown(*shown, np.arange(len(plane.cells)), list(map(visible, self.planes.ops)), [])
         order, groups = self.arranged(state["order"])
         numbers = np.array([row.number for row in self.rank_rows], np.intp)[order]
         labels = [self.rank_rows[row].label for row in order]
