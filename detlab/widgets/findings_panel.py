@@ -8,7 +8,6 @@ from detlab.comparison import Comparison, Finding
 from detlab.comparison.places import call_row
 from detlab.errors import InputError
 from detlab.schema import Verdict
-from detlab.views.tables import Markup
 from detlab.views.text import html, shorten
 from detlab.widgets.findings_panel_html import MAX_FINDINGS, findings_html
 from detlab.widgets.html_panel import HtmlPanel
@@ -55,22 +54,11 @@ class FindingsPanel(StaticTwin, HtmlPanel):
     def _firsts_html(self) -> str:
         if not self._firsts:
             return ""
-        rows = [
-            (
-                Markup(
-                    f'<button type="button" data-rank="{row["rank"]}" data-site="{html(row["site"])}">'
-                    f"{row['rank']} · {html(row['coordinate'])}</button>"
-                ),
-                Markup(f"{verdict_mark(row['verdict'])} {row['verdict']}"),
-                row["step"],
-                Markup(f'<code title="{html(row["site"])}">{html(shorten(row["op"], 40))}</code>'),
-            )
-            for row in self._firsts
-        ]
-        more = self._num_firsts - len(rows)
-        table = plain_table(("rank", "verdict", "step", "op"), rows, more=more)
+        rows = "".join(map(_first_html, self._firsts))
+        more = self._num_firsts - len(self._firsts)
+        rest = f"<p>… and {more:,} more: see cmp.first.</p>" if more else ""
         title = f"First divergence of each rank ({self._num_firsts:,})"
-        return f"<details><summary>{title}</summary>{table}</details>"
+        return f'<details><summary>{title}</summary><ul class="dl-firsts">{rows}</ul>{rest}</details>'
 
     def _act(self, data: dict[str, Any]) -> None:
         """Select what was clicked; data comes from a browser, and may name what is not there."""
@@ -119,6 +107,16 @@ def first_calls(cmp: Comparison) -> tuple[list[dict[str, Any]], int]:
         if len(found) and len(rows) < MAX_FIRSTS:
             rows.append(call_row(rank, int(found[0])))
     return rows, total
+
+
+def _first_html(row: dict[str, Any]) -> str:
+    """Write the first divergence of a rank, with a button that selects it."""
+    verdict = f"{verdict_mark(row['verdict'])} {row['verdict']}"
+    return (
+        f'<li><button type="button" data-rank="{row["rank"]}" data-site="{html(row["site"])}">'
+        f"{row['rank']} · {html(row['coordinate'])}</button> {verdict}<br>step {row['step']}: "
+        f'<code title="{html(row["site"])}">{html(shorten(row["op"], 60))}</code></li>'
+    )
 
 
 def firsts_table(rows: list[dict[str, Any]], total: int) -> str:
