@@ -19,6 +19,7 @@ from detlab.captures import Capture
 from detlab.errors import InputError
 from detlab.kernel import Condition, Progress, ReplayClass, ReplayReport, replay
 from detlab.kernel import capture as capture_call
+from detlab.kernel.alternatives import compare_alternatives
 from detlab.kernel.perturb.settings import current_settings
 from detlab.kernel.worker.__main__ import main
 from detlab.kernel.worker.protocol import Request
@@ -189,6 +190,8 @@ def test_two_replays_never_run_at_once_in_a_process(negation: Capture) -> None:
         assert found.begun.wait(SOON_S)
         with pytest.raises(InputError, match="another replay is running in this process"):
             replay(negation, trials=1)
+        with pytest.raises(InputError, match="another replay is running in this process"):
+            compare_alternatives(negation, torch.neg, trials=1)
         found.end()
     assert replay(negation, trials=1).conditions[0].trials == 1
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from detlab.captures import Capture
 from detlab.errors import CaptureError, InputError
+from detlab.kernel.alone import alone
 from detlab.kernel.alternatives.contender import Contender
 from detlab.kernel.alternatives.reference import Reference, float64_reference
 from detlab.kernel.alternatives.report import AlternativesReport
@@ -63,14 +64,14 @@ def compare_alternatives(  # noqa: PLR0913 - each is a condition of the trials o
     CaptureError
         The captured op must not, or cannot, be run here.
     InputError
-        No trial, no alternative, or two alternatives of one name.
+        No trial, no alternative, two alternatives of one name, or a replay runs in this process.
     """
     if trials < 1 or warmup < 0:
         raise InputError(f"{trials} trials after {warmup} calls show nothing.", "say trials=1 or more")
     func = call or find_op(capture, allow)
     condition = condition_for(capture, threads=threads, deterministic=deterministic, device=device)
     given = _named(against, capture.op)
-    with condition.applied():
+    with alone(), condition.applied():
         contenders = [Contender(capture, name, each, condition.device) for name, each in given.items()]
         op = Contender(capture, capture.op, func, condition.device)
         op.look()

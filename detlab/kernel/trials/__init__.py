@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from threading import Event, RLock
-from typing import Any, Final
+from threading import Event
+from typing import Any
 
 from detlab.captures import Capture
 from detlab.errors import CaptureError, InputError
+from detlab.kernel.alone import alone
 from detlab.kernel.conditions import Condition, conditions_of
 from detlab.kernel.isolated import run_isolated
 from detlab.kernel.ops import find_op
@@ -112,33 +112,16 @@ def replay(  # noqa: PLR0913 - each is a condition of the trials
         progress=ProgressCount(progress, sum(condition.trials or 1 for condition in asked)),
         cancel=cancel,
     )
-    with _alone():
+    with alone():
         report = build_report(capture, asked, runner.all(asked))
-    report = replace(report, source=Source(capture, threads, deterministic))
-    if against and not _is_set(cancel):
-        from detlab.kernel.alternatives import compare_alternatives
+        report = replace(report, source=Source(capture, threads, deterministic))
+        if against and not _is_set(cancel):
+            from detlab.kernel.alternatives import compare_alternatives
 
-        limits: Any = {"threads": threads, "deterministic": deterministic, "device": device}
-        found = compare_alternatives(capture, against, trials=trials, call=call, allow=allow, **limits)
-        report = replace(report, alternatives=found)
+            limits: Any = {"threads": threads, "deterministic": deterministic, "device": device}
+            found = compare_alternatives(capture, against, trials=trials, call=call, allow=allow, **limits)
+            report = replace(report, alternatives=found)
     return report
-
-
-_RUNNING: Final = RLock()
-"""Held by the thread that replays; it may replay again inside, as a comparison of alternatives does."""
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    if not _RUNNING.acquire(blocking=False):
-        raise InputError(
-            "another replay is running in this process, and what it sets is the same for all threads.",
-            "wait until it has ended, or stop it",
-        )
-    try:
-        yield
-    finally:
-        _RUNNING.release()
 
 
 def _is_set(cancel: Event | None) -> bool:
