@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-COMMANDS: Final = ("compare", "metrics", "triage", "replay", "report", "record-info", "demo")
+COMMANDS: Final = ("compare", "metrics", "triage", "replay", "report", "record-info", "demo", "lab")
 """The commands, each a module here with ``add_parser(subparsers)`` that sets ``run(args) -> exit code``."""
 
 INTERRUPTED: Final = 130
