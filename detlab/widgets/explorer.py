@@ -22,8 +22,9 @@ from detlab.widgets.explorer_logs import LogExplorer
 from detlab.widgets.findings_panel import FindingsPanel, first_call
 from detlab.widgets.metrics_panel import MetricsPanel
 from detlab.widgets.replay_panel import ReplayPanel
+from detlab.widgets.saved_output import SavedOutput
 from detlab.widgets.selection import Selection, find_call, place_of, step_of
-from detlab.widgets.static_twin import StaticTwin, Twin
+from detlab.widgets.static_twin import Twin
 from detlab.widgets.static_twin_comparison import comparison_twin
 from detlab.widgets.toolbar import NotesPanel, Toolbar
 from detlab.widgets.verdict_bar import VerdictBar
@@ -32,7 +33,7 @@ Place = str | PathLike[str]
 _MAP_STATE = ("rows", "columns", "step", "order", "hidden", "window")
 
 
-class Explorer(StaticTwin, ipywidgets.VBox):  # type: ignore[misc]
+class Explorer(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
     """One linked view of a comparison.
 
     Attributes
@@ -60,7 +61,7 @@ class Explorer(StaticTwin, ipywidgets.VBox):  # type: ignore[misc]
         self.metrics = MetricsPanel(cmp, selection=self.selection, metric=metric)
         self.replay = ReplayPanel(cmp, self.selection)
         self.notes = NotesPanel(cmp, _open_journal(cmp, journal), self.selection)
-        self.tools = Toolbar(self.selection.clear, lambda: str(self._save_snapshot()))
+        self.tools = Toolbar(self.selection.clear, lambda: str(self._save_snapshot()), self._keep)
         super().__init__(self._laid_out())
         self.add_class("detlab-explorer")
         self._link()
@@ -140,6 +141,11 @@ class Explorer(StaticTwin, ipywidgets.VBox):  # type: ignore[misc]
         names = (f"detlab-snapshot-{number}.html" for number in range(1, 10_000))
         return self.snapshot().save(next(folder / name for name in names if not (folder / name).exists()))
 
+    def _keep(self) -> bool:
+        """Let the notebook hold the present state; say whether it is displayed in one."""
+        self.save_output()
+        return bool(self._display_id)
+
     def twin(self) -> Twin:
         """Give all of it in its present state as plain HTML, text and a picture of the map."""
         return comparison_twin(
@@ -148,6 +154,7 @@ class Explorer(StaticTwin, ipywidgets.VBox):  # type: ignore[misc]
             self.state,
             self.metrics.metrics,
             selected=self.details.still(),
+            replayed=self.replay.twin().html if self.replay.report is not None else "",
             journal=self.notes.journal,
         )
 

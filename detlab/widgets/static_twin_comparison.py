@@ -30,6 +30,7 @@ def comparison_twin(
     metrics: Metrics,
     *,
     selected: str = "",
+    replayed: str = "",
     journal: Journal | None = None,
 ) -> Twin:
     """Write a comparison for readers without a kernel.
@@ -42,6 +43,8 @@ def comparison_twin(
         The step metrics of both runs.
     selected
         HTML of the selected call; empty when none is.
+    replayed
+        HTML of what a replay gave; empty before one.
     journal
         Notes and hypotheses, if any are kept.
     """
@@ -53,6 +56,7 @@ def comparison_twin(
         ("First divergences", firsts_table(*first_calls(cmp))),
         ("Selected call", inlined(selected)),
         ("Step metrics", metrics_still(metrics)),
+        ("", replayed),
         ("Notes and hypotheses", journal_html(journal, live=False) if journal else ""),
         ("Coverage", inlined(sections.coverage(cmp))),
         ("Structure", inlined(sections.structure(cmp)) if cmp.structure.details else ""),

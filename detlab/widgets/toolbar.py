@@ -55,20 +55,34 @@ class Toolbar(ipywidgets.VBox):  # type: ignore[misc]
         Clears the selection.
     save
         Writes a snapshot to a file and gives its path as text.
+    keep
+        Lets the notebook hold the present state as what it shows without a kernel; says whether one does.
     """
 
-    def __init__(self, on_clear: Callable[[], None], save: Callable[[], str]) -> None:
+    def __init__(
+        self, on_clear: Callable[[], None], save: Callable[[], str], keep: Callable[[], bool]
+    ) -> None:
         self.copy, self.said, self._save = CopyCode(on_clear), Said(), save
         self.snapshot = ipywidgets.Button(
             description="Snapshot to a file", tooltip="the present state as one HTML file that opens offline"
         )
+        self.keep = ipywidgets.Button(
+            description="Keep in notebook",
+            tooltip="the present state is what the saved notebook shows without a kernel",
+        )
         self.clear = ipywidgets.Button(description="Clear selection", tooltip="or press Escape")
-        buttons = ipywidgets.HBox([self.copy, self.snapshot, self.clear, self.said])
+        buttons = ipywidgets.HBox([self.copy, self.snapshot, self.keep, self.clear, self.said])
         buttons.add_class("dl-controls")
         super().__init__([buttons])
         self.add_class("detlab-panel")
         self.snapshot.on_click(lambda _: self._take())
+        self.keep.on_click(lambda _: self._keep(keep))
         self.clear.on_click(lambda _: on_clear())
+
+    def _keep(self, keep: Callable[[], bool]) -> None:
+        kept = "Once saved, the notebook shows this state where there is no kernel."
+        said = kept if keep() else "This view is not displayed in a notebook."
+        self.said.html = f'<p role="status">{said}</p>'
 
     def _take(self) -> None:
         try:
@@ -77,8 +91,8 @@ class Toolbar(ipywidgets.VBox):  # type: ignore[misc]
             self.said.html = f'<p role="status">{html(error.finding)} {html(error.hint)}</p>'
             return
         self.said.html = (
-            f'<p role="status">Saved: <code>{html(path)}</code>. In the notebook itself: '
-            "<code>explorer.snapshot()</code> in a cell.</p>"
+            f'<p role="status">Saved: <code>{html(path)}</code>. In a cell of its own: '
+            "<code>explorer.snapshot()</code></p>"
         )
 
 

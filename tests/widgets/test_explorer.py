@@ -222,6 +222,18 @@ def test_a_snapshot_that_cannot_be_written_says_so(tmp_path):
     assert "cannot be written" in view.tools.said.html
 
 
+def test_the_notebook_keeps_the_present_state_where_it_shows_the_view(view, monkeypatch):
+    kept = []
+    monkeypatch.setattr(view, "save_output", lambda: kept.append(view.twin().html))
+    view.tools.keep.click()
+    assert "not displayed in a notebook" in view.tools.said.html
+    act(view.findings, finding="0")
+    view._display_id = "shown"
+    view.tools.keep.click()
+    assert "Once saved, the notebook shows this state" in view.tools.said.html
+    assert "Selected call" in kept[-1]
+
+
 # Notes
 
 
