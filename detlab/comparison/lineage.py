@@ -22,7 +22,7 @@ _INPUTS: Final = (Side.INPUT, Side.SCALARS, Side.GENERATOR)
 XOR_DIGEST: Final = "torch.hash_tensor"
 """A digest that is the XOR of its elements: blind to their order, and additive over parts."""
 
-_NUMBER_BYTES: Final = 16
+NUMBER_BYTES: Final = 16
 """Bytes of the largest single number, a complex one."""
 
 
@@ -120,7 +120,7 @@ def follow_among(rank: RankComparison, positions: NDArray[np.intp]) -> Lineage:
     reads = positions[paired & (facts["kind"] == Kind.HOST_READ)]
     _after(changes, changes["side"] == Side.SCALARS, reads, sources)
     # torch.tensor([...]) reads single numbers out of tensors without an op of its own
-    numbers = outputs["position"][outputs["stop"] - outputs["start"] <= _NUMBER_BYTES]
+    numbers = outputs["position"][outputs["stop"] - outputs["start"] <= NUMBER_BYTES]
     from_host = positions[rank.has_op(positions, comes_from_host)]
     _after(changes, np.isin(changes["position"], from_host), np.union1d(reads, numbers), sources)
     drawn = changes["side"] == Side.GENERATOR

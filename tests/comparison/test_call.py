@@ -50,7 +50,7 @@ MEANS = {
     },
     "It matches by what the members gave": {"match of a buffer"},
     "in another order, and they share nothing": {"match exchanged"},
-    "the difference ends here, a divergence all the same": {"absorbed"},
+    "it passes no difference on, a divergence all the same": {"absorbed"},
     "Its inputs differ already: it received a difference, and is untested, not exonerated.": {
         "receiver", "receiver of a number", "receiver of a state of a generator",
     },

@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 
 from detlab import compare
 from detlab.comparison.call import call_details
@@ -35,6 +35,7 @@ def test_every_call_has_details_where_ranks_lack_collectives(runs):
     assert list(complete(compare(*runs)))
 
 
+@settings(max_examples=25)  # asks for the details of every call of every user of every call
 @given(pairs())
 def test_who_made_a_tensor_is_who_is_said_to_give_it(pair):
     """What takes an output of a call names that call as its maker, unless a difference leads elsewhere."""

@@ -197,6 +197,33 @@ def test_a_tensor_is_followed_by_its_bytes_where_its_digest_is_another():
     assert (user.call.scope, link_words(user)) == ("part", "output 0, by its bytes in memory")
 
 
+def test_of_two_tensors_of_zeros_the_one_in_the_same_memory_is_the_maker():
+    places = {"zeros": ("mine", 0, 64)}
+    other = {"zeros": ("other", 0, 64)}
+    calls = [
+        Call("aten.zeros.default", "mine", [], ["zeros"], places=places),
+        Call("aten.zeros.default", "other", [], ["zeros"], places=other),
+        Call(MM, "takes", ["zeros"], ["y"], places=places),
+    ]
+    cmp = compare(run(calls), run(calls))
+    (maker,) = call_details(cmp, 0, 2).links.makers
+    assert (maker.call.scope, link_words(maker)) == ("mine", "input 0")
+    assert call_details(cmp, 0, 1).links.users == ()
+
+
+def test_an_equal_digest_in_other_memory_is_said_to_be_all_that_is_known_and_nothing_for_one_number():
+    def makers(**more):
+        calls = [
+            op(["x"], ["y"], places={"y": ("one", 0, 64)} | more),
+            mm("y", "z", places={"y": ("two", 0, 64)}),
+        ]
+        return list(map(link_words, call_details(compare(run(calls), run(calls)), 0, 1).links.makers))
+
+    assert makers() == ["input 1, by an equal digest"]
+    assert makers(y=("", 0, 0)) == ["input 1, by an equal digest"]  # a trace that records no storages
+    assert makers(y=("one", 0, 4)) == []
+
+
 def test_memory_that_was_written_again_is_made_by_the_last_write():
     places = dict.fromkeys(("y", "new", "z"), ("pool", 0, 64))
     calls = [

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison.call.refs import CallRef, call_ref
 from detlab.comparison.call.tensors import TensorPair
-from detlab.comparison.lineage import by_key, by_storage, follow_among
+from detlab.comparison.lineage import NUMBER_BYTES, by_key, by_storage, follow_among
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.tensors import TENSOR_DTYPE
 from detlab.schema import Side
@@ -46,8 +46,8 @@ class Link:
     other_index
         Index of the other call's output or input; -1 where that is not known.
     by
-        How it is known: ``digest``, ``storage`` where the bytes overlap, or ``difference`` where what
-        differs was followed.
+        How it is known: ``both`` where memory and digest are the same, ``digest`` where the digest is,
+        ``storage`` where the bytes overlap, or ``difference`` where what differs was followed.
     run
         The run in which it was followed.
     call
@@ -240,17 +240,44 @@ def _makers(
     made, ways = _match(inputs, outputs)
     return [
         _link(rank, "input", int(tensor["index"]), outputs[at], way, in_b)
-        for tensor, at, way in zip(inputs, made.tolist(), ways, strict=True)
+        for tensor, at, way in zip(inputs, made.tolist(), ways.tolist(), strict=True)
         if at >= 0
     ]
 
 
-def _match(taken: NDArray[np.void], given: NDArray[np.void]) -> tuple[NDArray[np.int64], list[str]]:
-    """Give for each tensor that is taken the last one given before it, -1 for none, and how it is known."""
-    made = by_key(taken, taken["digest_a"], given, given["digest_a"])
-    by_digest = made >= 0
+def _match(taken: NDArray[np.void], given: NDArray[np.void]) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
+    """Give for each tensor that is taken the last one given before it, -1 for none, and how it is known.
+
+    Zeros and ones have equal digests all over a step, so that memory with an equal digest goes first, and a
+    single number in other memory is no sign at all.
+    """
+    made = by_key(taken, _in_memory(taken), given, _in_memory(given))
+    ways = np.where(made >= 0, "both", "digest").astype("U7")
+    rest = made < 0
+    some = ~_is_number(given)
+    found = by_key(taken[rest], taken["digest_a"][rest], given[some], given["digest_a"][some])
+    made[rest] = np.where(found >= 0, np.flatnonzero(some)[found] if some.any() else -1, -1)
+    ways[made < 0] = "storage"
     by_storage(taken, given, made)
-    return made, ["digest" if is_so else "storage" for is_so in by_digest.tolist()]
+    return made, ways
+
+
+def _in_memory(tensors: NDArray[np.void]) -> NDArray[np.uint64]:
+    """Give a key of digest and storage together."""
+    mixed: NDArray[np.uint64] = tensors["digest_a"] ^ (tensors["storage"] * _MIX)
+    return mixed
+
+
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number, so that different storages stay different."""
+
+
+def _is_number(tensors: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Tell single numbers whose memory is known."""
+    found: NDArray[np.bool_] = (tensors["storage"] != 0) & (
+        tensors["stop"] - tensors["start"] <= NUMBER_BYTES
+    )
+    return found
 
 
 def _compared(rank: RankComparison, tensors: NDArray[np.void], in_b: bool) -> NDArray[np.void]:
@@ -286,11 +313,11 @@ def _users(rank: RankComparison, trace: RankTrace, row: int, near: _Near) -> tup
     made, ways = _match(inputs, outputs)
     mine = made >= 0
     mine[mine] = outputs["position"][made[mine]] == row
-    mine &= ~_made_elsewhere(trace, row, inputs, np.flatnonzero(mine & (np.array(ways) == "storage")))
+    mine &= ~_made_elsewhere(trace, row, inputs, np.flatnonzero(mine & (ways == "storage")))
     links: dict[tuple[int, int], tuple[int, np.void, str]] = {}
     for at in np.flatnonzero(mine).tolist():
         index = int(outputs["index"][made[at]])
-        links.setdefault((index, int(inputs["position"][at])), (index, inputs[at], ways[at]))
+        links.setdefault((index, int(inputs["position"][at])), (index, inputs[at], str(ways[at])))
     ordered = sorted(links.values(), key=lambda link: (int(link[1]["position"]), link[0]))
     return [_link(rank, "output", *link, in_b) for link in ordered[:MAX_LINKS]], len(ordered)
 
@@ -303,5 +330,6 @@ def _made_elsewhere(
     if len(by_bytes):
         chosen = inputs[by_bytes]
         given = _near(trace, row, chosen).outputs
-        found[by_bytes] = by_key(chosen, chosen["digest_a"], given, given["digest_a"]) >= 0
+        _, ways = _match(chosen, given)
+        found[by_bytes] = ways != "storage"
     return found

@@ -122,7 +122,7 @@ def _match(details: CallDetails) -> str:
 
 
 def _absorbed(_: CallDetails) -> str:
-    return "Its inputs differ and its outputs do not: the difference ends here, a divergence all the same."
+    return "Its inputs differ and its outputs do not: it passes no difference on, a divergence all the same."
 
 
 def _receiver(details: CallDetails) -> str:
@@ -356,7 +356,7 @@ def ref_words(ref: CallRef, details: CallDetails) -> str:
 
 def link_words(link: Link) -> str:
     """Name the tensor that a link is about, and how the link is known."""
-    by = ", by its bytes in memory" if link.by == "storage" else ""
+    by = {"storage": ", by its bytes in memory", "digest": ", by an equal digest"}.get(link.by, "")
     run = "" if link.run == "a" else " in run b"
     return f"{_NAMES.get(link.side, f'{link.side} {link.index}')}{run}{by}"
 
