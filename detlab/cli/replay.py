@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,6 +43,22 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--time-limit", type=float, metavar="S", help="seconds for each condition; implies --isolate"
     )
+    parser.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="set a function beside the call: one of detlab.kernel.fixed, or your own as module:function, "
+        "also from this folder; repeatable",
+    )
+    parser.add_argument(
+        "--sizes",
+        nargs="?",
+        const="",
+        metavar="SHARES",
+        help="make the trials with the first rows only, at several sizes, such as 1/16,1/4,1 (the default: "
+        "1/16 to 1)",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON, for load_replay")
     parser.set_defaults(run=run)
 
@@ -51,7 +69,13 @@ def run(args: argparse.Namespace) -> int:
     from detlab.cli import print_json
     from detlab.comparison.text import wrapped
     from detlab.kernel import replay
+    from detlab.kernel.fixed.by_name import function_by_name
 
+    if args.sizes is not None:
+        return _run_sizes(args)
+    if any(":" in name for name in args.against):
+        sys.path.insert(0, str(Path.cwd()))  # where python -m looks, and a console script does not
+    against = {name: function_by_name(name) for name in args.against}
     report = replay(
         load_capture(args.capture),
         trials=args.trials,
@@ -61,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
         device=args.device,
         isolate=args.isolate,
         time_limit_s=args.time_limit,
+        against=against,
         progress=_tell if sys.stderr.isatty() else None,
     )
     if args.json:
@@ -68,6 +93,47 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(map(wrapped, repr(report).splitlines())))
     return report.exit_code
+
+
+def _run_sizes(args: argparse.Namespace) -> int:
+    """Replay with a part of the rows; exit as `run` does."""
+    from detlab.captures import load_capture
+    from detlab.cli import print_json
+    from detlab.comparison.text import wrapped
+    from detlab.errors import InputError
+    from detlab.kernel import replay_sizes
+    from detlab.kernel.sweep import SIZES
+
+    others = {"--condition": args.condition, "--standard": args.standard, "--against": args.against}
+    others |= {"--isolate": args.isolate, "--time-limit": args.time_limit is not None}
+    if given := [name for name, value in others.items() if value]:
+        raise InputError(
+            f"--sizes goes without {' and '.join(given)}: it makes its trials under one condition, here.",
+            "replay twice, once with each",
+        )
+    sweep = replay_sizes(
+        load_capture(args.capture),
+        sizes=_shares(args.sizes) if args.sizes else SIZES,
+        trials=args.trials,
+        threads=args.threads,
+        deterministic=args.deterministic or None,
+        device=args.device,
+    )
+    if args.json:
+        print_json(sweep.to_json())
+    else:
+        print("\n".join(map(wrapped, repr(sweep).splitlines())))
+    return sweep.exit_code
+
+
+def _shares(text: str) -> list[Fraction]:
+    """Read ``1/16,0.5,1``."""
+    from detlab.errors import InputError
+
+    try:
+        return [Fraction(part.strip()) for part in text.split(",")]
+    except (ValueError, ZeroDivisionError) as error:
+        raise InputError(f"--sizes {text} are not shares of the rows.", "say --sizes 1/16,1/4,1") from error
 
 
 def _tell(progress: Progress) -> None:

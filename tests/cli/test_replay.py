@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from detlab.cli import main
 from detlab.kernel import load_replay
 
 SCHEMA = json.loads(files("detlab").joinpath("schemas/replay.json").read_text("utf-8"))
+SIZE_SCHEMA = json.loads(files("detlab").joinpath("schemas/size_sweep.json").read_text("utf-8"))
 
 
 @pytest.fixture
@@ -144,3 +146,74 @@ def test_each_condition_is_told_on_a_terminal_and_nowhere_else(
     main(["replay", str(racing_run), "--trials", "1", "--condition", "1 thread", "--condition", "baseline"])
     told = ["replaying under: 1 thread", "replaying under: baseline"] if is_terminal else []
     assert capsys.readouterr().err.splitlines() == told
+
+
+def test_function_of_ours_stands_beside_the_call(
+    racing_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--threads", "4", "--trials", "5", "--against", "index_put_"]
+    assert main(["replay", str(racing_run), *asked, "--json"]) in (0, 1)
+    content = json.loads(capsys.readouterr().out)
+    jsonschema.validate(content, SCHEMA)
+    names = [row["name"] for row in content["alternatives"]["contenders"]]
+    assert names == ["aten.index_put_.default", "index_put_"]
+
+
+def test_function_of_the_user_is_imported_from_this_folder_by_its_name(
+    racing_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "from detlab.kernel.fixed import index_put_ as in_order\n"
+    (racing_run / "of_the_user.py").write_text(source, "utf-8")
+    monkeypatch.chdir(racing_run)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    name = "of_the_user:in_order"
+    assert main(["replay", str(racing_run), "--threads", "1", "--trials", "3", "--against", name]) == 0
+    assert name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("index_putt_", "is it index_put_"), ("detlab:nothing", "module of its own"), ("qqqq", "choose one of")],
+)
+def test_function_that_is_none_exits_with_two(
+    racing_run: Path, name: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(racing_run), "--against", name]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_sizes_list_what_each_proves_and_match_their_schema(
+    racing_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--sizes", "1/50, 1/10", "--threads", "1", "--trials", "20"]
+    assert main(["replay", str(racing_run), *asked]) == 0
+    shown = capsys.readouterr().out
+    assert "20,000 of 1,000,000 rows" in shown
+    assert shown.count("a rate above 13.9 % is excluded at 95 %") == 2
+    assert main(["replay", str(racing_run), *asked, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    jsonschema.validate(content, SIZE_SCHEMA)
+    assert [size["rows"] for size in content["sizes"]] == [20_000, 100_000]
+
+
+def test_race_at_a_size_exits_with_one(racing_run: Path) -> None:
+    asked = ["replay", str(racing_run), "--sizes", "1", "--threads", "4", "--trials", "20"]
+    assert 1 in (main(asked) for _ in range(5))  # a race is repeated until it is seen
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--sizes", "half"], "are not shares of the rows"),
+        (["--sizes", "1/0"], "are not shares of the rows"),
+        (["--sizes", "2"], "are not shares of the rows"),
+        (["--sizes", "--standard", "--isolate"], "--sizes goes without --standard and --isolate"),
+        (["--sizes", "--against", "index_put_"], "--sizes goes without --against"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_sizes_that_cannot_be_exit_with_two(
+    racing_run: Path, more: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(racing_run), *more]) == 2
+    assert says in capsys.readouterr().err

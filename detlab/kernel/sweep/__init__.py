@@ -23,6 +23,8 @@ from detlab.kernel.sweep.cut import cut_capture, find_cut
 if TYPE_CHECKING:
     import polars as pl
 
+SCHEMA: Final = "detlab.size_sweep/1"
+
 SIZES: Final = (Fraction(1, 16), Fraction(1, 8), Fraction(1, 4), Fraction(1, 2), Fraction(1))
 """Shares of the rows that are tried unless others are asked for."""
 
@@ -119,8 +121,15 @@ class SizeSweep:
         return pl.DataFrame(rows, schema=columns, orient="row")
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain lists, numbers and text."""
-        return asdict(self)
+        """Give the document that ``detlab/schemas/size_sweep.json`` describes."""
+        return {"schema": SCHEMA} | asdict(self)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when no result differed at any size, 1 when some did, 2 when a size has no trial."""
+        if any(size.mismatches for size in self.sizes):
+            return 1
+        return 0 if self.sizes and all(size.trials for size in self.sizes) else 2
 
     def __repr__(self) -> str:
         """Give the table: ``62,500 of 1,000,000 rows   0/50   a rate above 5.8 % is excluded at 95 %``."""
