@@ -236,6 +236,7 @@ def test_a_state_is_made_whole():
         "window": None,
     }
     assert source.normal({"columns": "step", "step": 1})["step"] is None
+    assert type(source.normal({"step": np.int64(1)})["step"]) is int
     assert source.normal({"hidden": ["origin", "receiver", "origin"]})["hidden"] == ["receiver", "origin"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil, floor, isfinite
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Final
 
 from detlab.errors import InputError
@@ -39,12 +39,12 @@ def check_axes(rows: object, columns: object) -> None:
 
 def check_step(step: object, steps: Sequence[int]) -> int:
     """Refuse a step that was not compared."""
-    if type(step) is not int or step not in steps:
+    if isinstance(step, bool) or not isinstance(step, Integral) or step not in steps:
         raise InputError(
             f"A map of step {step} alone cannot be made.",
             f"leave step out; the steps {spans(list(steps))} were compared",
         )
-    return step
+    return int(step)
 
 
 def check_order(order: object, offered: Sequence[str]) -> str:
