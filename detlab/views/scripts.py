@@ -17,12 +17,13 @@ MAP_PARTS: Final = (
     "map_words.js",
     "map_controls.js",
     "map_screen.js",
+    "map_cursor.js",
     "map_hand.js",
     "map.js",
 )
 """Modules of the divergence map, each after those it imports from; the last one exports ``render``."""
 
-_IMPORT: Final = re.compile(r"^import .*;\n", re.MULTILINE)
+_IMPORT: Final = re.compile(r"^import\b[^;]*;\n", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const)\b)", re.MULTILINE)
 
 

@@ -57,7 +57,7 @@ class DivergenceMap(StaticTwin, anywidget.AnyWidget):
     state
         What is shown; setting it shows something else.
     size
-        Rows and columns that the browser has pixels for.
+        Rows and columns that the browser has pixels for; at first a coarse tile is sent, to be seen at once.
     meta, tile, overview
         What is drawn: the cells of the window, pooled to ``size``, and the whole map small.
     verdicts
@@ -69,7 +69,7 @@ class DivergenceMap(StaticTwin, anywidget.AnyWidget):
 
     called = traitlets.Tuple()
     state = traitlets.Dict().tag(sync=True)
-    size = traitlets.List([360, 1_000]).tag(sync=True)
+    size = traitlets.List([190, 500]).tag(sync=True)
     meta = traitlets.Dict().tag(sync=True)
     tile = traitlets.Bytes().tag(sync=True)
     overview = traitlets.Dict().tag(sync=True)

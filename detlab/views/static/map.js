@@ -19,20 +19,38 @@
 //                    counts from 1, 0 when nothing was found; `from` hits, or none, were left out before the first
 // A map that cannot be searched has meta.searchable === false.
 
-import { ANSWER_MS, GRIP, HOVER_MS, READABLE, UNTRACED, VIEWS, bytesOf, clamp, inside, lookOf, make, moved, number, placesOf, same, zoomed } from "./map_basics.js";
+import {
+  ANSWER_MS,
+  GRIP,
+  HOVER_MS,
+  READABLE,
+  UNTRACED,
+  VIEWS,
+  bytesOf,
+  clamp,
+  inside,
+  lookOf,
+  make,
+  moved,
+  number,
+  placesOf,
+  same,
+  viewOf,
+  zoomed,
+} from "./map_basics.js";
 import { Colours, Picture } from "./map_colours.js";
-import { cellOf, codeOf, describe } from "./map_words.js";
+import { HINT, cellOf, codeOf, describe } from "./map_words.js";
 import { Legend, Tools } from "./map_controls.js";
 import { Screen } from "./map_screen.js";
+import { Cursor } from "./map_cursor.js";
 import { listenToHand } from "./map_hand.js";
-
-const HINT = "Point at a cell to read it, click to select, drag to zoom in. Or focus the map and use the arrow keys.";
 
 class DivergenceMap {
   constructor(model, el) {
     this.model = model;
     this.wanted = model.get("state");
     this.answers = new Map();
+    this.cursor = new Cursor(this);
     this.build(el);
     this.stops = [...this.listenToModel(), ...this.listenToPage()];
     this.readColours();
@@ -50,13 +68,27 @@ class DivergenceMap {
     this.plot = make(
       "div",
       {
-        class: "detlab-plot", tabindex: 0, role: "application", "aria-roledescription": "map", "data-lm-suppress-shortcuts": "true",
+        class: "detlab-plot",
+        tabindex: 0,
+        role: "application",
+        "aria-roledescription": "map",
+        "data-lm-suppress-shortcuts": "true",
         "aria-describedby": this.tools.help.id,
       },
-      ...this.screen.canvases, this.tip,
+      ...this.screen.canvases,
+      this.tip,
     );
     this.scroll = make("div", { class: "detlab-scroll" }, this.plot);
-    this.root = make("div", { class: "detlab-map" }, this.tools.node, this.tools.help, this.empty, this.scroll, this.legend.node, this.live);
+    this.root = make(
+      "div",
+      { class: "detlab-map" },
+      this.tools.node,
+      this.tools.help,
+      this.empty,
+      this.scroll,
+      this.legend.node,
+      this.live,
+    );
     el.append(this.root);
   }
 
@@ -78,19 +110,33 @@ class DivergenceMap {
     const resize = new ResizeObserver(() => this.resized());
     resize.observe(this.scroll);
     const theme = new MutationObserver(() => this.themeChanged());
-    const attributes = { attributes: true, attributeFilter: ["class", "style", "data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind"] };
+    const attributes = {
+      attributes: true,
+      attributeFilter: [
+        "class",
+        "style",
+        "data-jp-theme-name",
+        "data-jp-theme-light",
+        "data-vscode-theme-kind",
+      ],
+    };
     theme.observe(document.body, attributes);
     theme.observe(document.documentElement, attributes);
     const dark = window.matchMedia("(prefers-color-scheme: dark)");
     const changed = () => this.themeChanged();
     dark.addEventListener("change", changed);
     listenToHand(this);
-    return [() => resize.disconnect(), () => theme.disconnect(), () => dark.removeEventListener("change", changed)];
+    return [
+      () => resize.disconnect(),
+      () => theme.disconnect(),
+      () => dark.removeEventListener("change", changed),
+    ];
   }
 
   destroy() {
     for (const stop of this.stops) stop();
-    for (const timer of [this.late, this.hoverTimer, this.sizeTimer, ...(this.themeTimers ?? [])]) clearTimeout(timer);
+    for (const timer of [this.late, this.hoverTimer, this.sizeTimer, ...(this.themeTimers ?? [])])
+      clearTimeout(timer);
     this.screen.stop();
     this.root.remove();
   }
@@ -144,7 +190,9 @@ class DivergenceMap {
   unanswered() {
     this.waiting = false;
     delete this.root.dataset.busy;
-    this.say("No answer yet: the kernel is busy or gone. Until it answers, the map is only as fine as what it sent before.");
+    this.say(
+      "No answer yet: the kernel is busy or gone. Until it answers, the map is only as fine as what it sent before.",
+    );
   }
 
   /** Python chose another state. */
@@ -173,11 +221,15 @@ class DivergenceMap {
     this.meta = meta;
     const isWanted = this.sent === JSON.stringify(this.wanted) || same(this.model.get("state"), this.wanted);
     if (isWanted) this.wanted = this.model.get("state"); // perhaps in other words than it was asked for
-    this.picture = new Picture(bytesOf(this.model.get("tile")).slice(), meta.width, meta.height).colour(this.colours.pixels);
+    this.picture = new Picture(bytesOf(this.model.get("tile")).slice(), meta.width, meta.height).colour(
+      this.colours.pixels,
+    );
     const overview = this.model.get("overview");
     if (overview?.tile && overview !== this.smallOf) {
       this.smallOf = overview;
-      this.small = new Picture(bytesOf(overview.tile).slice(), overview.width, overview.height).colour(this.colours.pixels);
+      this.small = new Picture(bytesOf(overview.tile).slice(), overview.width, overview.height).colour(
+        this.colours.pixels,
+      );
     }
     this.answers.clear();
     this.hasUntraced = this.hasUntraced || this.picture.bytes.includes(UNTRACED); // once seen it stays in the legend
@@ -185,11 +237,12 @@ class DivergenceMap {
     this.scroll.hidden = !this.empty.hidden;
     this.showControls();
     this.resized();
+    this.cursor.refresh();
     this.paint();
   }
 
   forgetPlaces() {
-    this.cursor = this.selected = this.found = this.hover = this.pointed = null;
+    this.cursor.place = this.selected = this.found = this.hover = this.pointed = null;
     this.hasUntraced = false;
     this.tools.count.textContent = "";
     this.tools.searched = "";
@@ -199,19 +252,17 @@ class DivergenceMap {
   showControls() {
     this.tools.show(this.wanted, this.meta);
     this.legend.show(this.wanted, this.meta, this.model.get("verdicts"), this.colours, this.hasUntraced);
-    const view = VIEWS.find(([rows, columns]) => rows === this.wanted.rows && columns === this.wanted.columns);
-    this.plot.setAttribute("aria-label", `Divergence map, ${view ? view[2].replace("×", "by") : ""}: arrow keys move a cursor, Enter selects`);
+    const view = VIEWS.find(
+      ([rows, columns]) => rows === this.wanted.rows && columns === this.wanted.columns,
+    );
+    this.plot.setAttribute(
+      "aria-label",
+      `Divergence map, ${view ? view[2].replace("×", "by") : ""}: arrow keys move a cursor, Enter selects`,
+    );
   }
 
-  /** The window that is wanted, as far as the present rows and columns can show it. */
   get view() {
-    const { meta, wanted } = this;
-    if (!same(placesOf(wanted), placesOf(meta.state))) return meta.window;
-    if (!wanted.window) return [0, meta.num_rows, 0, meta.num_columns];
-    const [r0, r1, c0, c1] = wanted.window;
-    const rows = [clamp(r0, 0, meta.num_rows - 1), clamp(r1, 1, meta.num_rows)];
-    const columns = [clamp(c0, 0, meta.num_columns - 1), clamp(c1, 1, meta.num_columns)];
-    return rows[0] < rows[1] && columns[0] < columns[1] ? [...rows, ...columns] : meta.window;
+    return viewOf(this.wanted, this.meta);
   }
 
   // Size, theme and drawing
@@ -296,7 +347,8 @@ class DivergenceMap {
     const told = this.answers.get(block);
     this.show(told ?? describe(this.meta, this.colours, at));
     clearTimeout(this.hoverTimer);
-    if (!told) this.hoverTimer = setTimeout(() => this.model.send({ type: "hover", block: at.block }), HOVER_MS);
+    if (!told)
+      this.hoverTimer = setTimeout(() => this.model.send({ type: "hover", block: at.block }), HOVER_MS);
   }
 
   show(text) {
@@ -330,7 +382,11 @@ class DivergenceMap {
     });
     this.found = { hits, at: at - from, byRow: rows.some((row) => row !== null && row !== undefined) };
     const hit = hits[at - from - 1];
-    this.say(of ? `${text}: ${number(at)} of ${number(of)}` : `${text}: not found among the ops and scopes of this map`);
+    this.say(
+      of
+        ? `${text}: ${number(at)} of ${number(of)}`
+        : `${text}: not found among the ops and scopes of this map`,
+    );
     if (hit) this.reveal(hit);
     this.paintOver();
   }
@@ -358,7 +414,7 @@ class DivergenceMap {
     const { row, column, text } = this.model.get("selected") ?? {};
     this.selected = row === undefined ? null : [row, row + 1, column, column + 1];
     if (this.selected) {
-      this.cursor = [row, column];
+      this.cursor.place = [row, column];
       this.say(text);
     }
     if (this.meta) this.paint();
@@ -391,13 +447,15 @@ class DivergenceMap {
     const { rowPixels, columnPixels } = this.scale;
     const fits = (pixels, most) => factor > 1 || pixels < most;
     const nextRows = fits(rowPixels, READABLE.row) ? zoomed(r0, r1, rows, down, factor) : [r0, r1];
-    const nextColumns = fits(columnPixels, READABLE.column) ? zoomed(c0, c1, columns, right, factor) : [c0, c1];
+    const nextColumns = fits(columnPixels, READABLE.column)
+      ? zoomed(c0, c1, columns, right, factor)
+      : [c0, c1];
     this.wantWindow([...nextRows, ...nextColumns]);
   }
 
   zoomButton(factor) {
     const [r0, r1, c0, c1] = this.view;
-    const [row, column] = this.cursor ?? [-1, -1];
+    const [row, column] = this.cursor.place ?? [-1, -1];
     const isSeen = inside(row, r0, r1) && inside(column, c0, c1);
     const place = isSeen ? [(row + 0.5 - r0) / (r1 - r0), (column + 0.5 - c0) / (c1 - c0)] : [0.5, 0.5];
     this.zoom(...place, factor);
@@ -411,53 +469,9 @@ class DivergenceMap {
   /** Move the window, as little as needed, so that a block is seen. */
   reveal([r0, r1, c0, c1]) {
     const [top, bottom, left, right] = this.view;
-    const by = (start, stop, first, last) => (start < last && stop > first ? 0 : (start + stop) / 2 - (first + last) / 2);
+    const by = (start, stop, first, last) =>
+      start < last && stop > first ? 0 : (start + stop) / 2 - (first + last) / 2;
     this.pan(by(r0, r1, top, bottom), by(c0, c1, left, right));
-  }
-
-  moveCursor(down, right) {
-    const [r0, r1, c0, c1] = this.view;
-    const [rows, columns] = this.limits;
-    if (!this.cursor) return this.startCursor();
-    const row = clamp(clamp(this.cursor[0], r0, r1 - 1) + down * this.meta.row_factor, 0, rows - 1);
-    const column = clamp(clamp(this.cursor[1], c0, c1 - 1) + right * this.meta.column_factor, 0, columns - 1);
-    this.cursor = [row, column];
-    const over = (at, start, stop) => (at < start ? at - start : Math.max(0, at - stop + 1));
-    this.pan(over(row, r0, r1), over(column, c0, c1));
-    return this.pointAtCursor();
-  }
-
-  /** Put the cursor on the first origin of the window, else on its first cell. */
-  startCursor() {
-    const [r0, , c0] = this.view;
-    const [first] = this.originsInOrder();
-    this.cursor = first ?? [r0, c0];
-    this.pointAtCursor();
-  }
-
-  pointAtCursor() {
-    const block = this.cellOf(...this.cursor);
-    this.point({ block, code: this.codeOf(block) });
-    this.paint();
-  }
-
-  originsInOrder() {
-    const [r0, r1, c0, c1] = this.view;
-    const { names } = this.colours;
-    return this.meta.markers
-      .filter(([row, column, code]) => names[code] === "origin" && inside(row, r0, r1) && inside(column, c0, c1))
-      .map(([row, column]) => [row, column])
-      .sort((a, b) => a[1] - b[1] || a[0] - b[0]);
-  }
-
-  nextOrigin(back) {
-    const origins = this.originsInOrder();
-    if (!origins.length) return this.say("no origin is in the window");
-    const [row, column] = this.cursor ?? [-1, -1];
-    const order = (each) => each[1] - column || each[0] - row;
-    const next = back ? origins.findLast((each) => order(each) < 0) : origins.find((each) => order(each) > 0);
-    this.cursor = next ?? origins[back ? origins.length - 1 : 0];
-    return this.pointAtCursor();
   }
 
   placeTip(x, y) {

@@ -12,8 +12,15 @@ export const EDGE = 6; // pixels around the map, for the ring that shows the foc
 export const GRIP = 8; // pixels: around a marker, and a drag shorter than this is none along that axis
 export const ANSWER_MS = 4000; // how long to wait before saying that nothing answers
 export const HOVER_MS = 120;
-export const VIEWS = [["rank", "call", "ranks × calls"], ["op", "step", "ops × steps"], ["rank", "step", "ranks × steps"]];
-export const LINES = [["phase", "bands"], ["layer", "layers"]];
+export const VIEWS = [
+  ["rank", "call", "ranks × calls"],
+  ["op", "step", "ops × steps"],
+  ["rank", "step", "ranks × steps"],
+];
+export const LINES = [
+  ["phase", "bands"],
+  ["layer", "layers"],
+];
 export const NOUNS = { rank: ["rank", "ranks"], op: ["op", "ops"] };
 export const MARKERS_MOST = 2000; // no tile comes with more
 export const UNTRACED = 0;
@@ -40,6 +47,16 @@ export const lookOf = (state) => JSON.stringify([...placesOf(state), state.step,
 
 /** What the numbers of rows and columns mean; while this is another one, a tile cannot be placed. */
 export const placesOf = (state) => [state.rows, state.columns, state.rows === "op" ? "" : state.order];
+
+/** Give the window that is wanted, as far as the rows and columns of the present tile can show it. */
+export function viewOf(wanted, meta) {
+  if (!same(placesOf(wanted), placesOf(meta.state))) return meta.window;
+  if (!wanted.window) return [0, meta.num_rows, 0, meta.num_columns];
+  const [r0, r1, c0, c1] = wanted.window;
+  const rows = [clamp(r0, 0, meta.num_rows - 1), clamp(r1, 1, meta.num_rows)];
+  const columns = [clamp(c0, 0, meta.num_columns - 1), clamp(c1, 1, meta.num_columns)];
+  return rows[0] < rows[1] && columns[0] < columns[1] ? [...rows, ...columns] : meta.window;
+}
 
 /** Shrink or stretch [start, stop) around the place at a fraction of it. */
 export function zoomed(start, stop, size, fraction, factor) {
@@ -81,7 +98,8 @@ export function make(tag, props = {}, ...children) {
 export function fit(context, text, width) {
   if (context.measureText(text).width <= width) return text;
   let [least, most] = [0, text.length - 1];
-  const cut = (size) => `${text.slice(0, Math.ceil(size / 3))}…${text.slice(text.length - Math.floor((2 * size) / 3))}`;
+  const cut = (size) =>
+    `${text.slice(0, Math.ceil(size / 3))}…${text.slice(text.length - Math.floor((2 * size) / 3))}`;
   while (least < most) {
     const size = Math.ceil((least + most) / 2);
     if (context.measureText(cut(size)).width <= width) least = size;

@@ -34,7 +34,12 @@ export function drawPicture(context, scale, picture, of, factors, hatch) {
   const [r0, r1] = [Math.max(of[0], scale.r0), Math.min(of[1], scale.r1)];
   const [c0, c1] = [Math.max(of[2], scale.c0), Math.min(of[3], scale.c1)];
   if (r0 >= r1 || c0 >= c1 || !picture.bytes.length) return;
-  const source = [(c0 - of[2]) / factors[1], (r0 - of[0]) / factors[0], (c1 - c0) / factors[1], (r1 - r0) / factors[0]];
+  const source = [
+    (c0 - of[2]) / factors[1],
+    (r0 - of[0]) / factors[0],
+    (c1 - c0) / factors[1],
+    (r1 - r0) / factors[0],
+  ];
   const target = [scale.x(c0), scale.y(r0), (c1 - c0) * scale.columnPixels, (r1 - r0) * scale.rowPixels];
   context.clearRect(...target); // what is untraced in the finer picture must not show the coarser one
   context.fillStyle = hatch;
@@ -46,10 +51,12 @@ export function drawPicture(context, scale, picture, of, factors, hatch) {
 export function drawGaps(context, scale, colours) {
   context.fillStyle = colours.page;
   if (scale.rowPixels >= 8) {
-    for (let row = scale.r0 + 1; row < scale.r1; row += 1) context.fillRect(0, Math.round(scale.y(row)), scale.width, 1);
+    for (let row = scale.r0 + 1; row < scale.r1; row += 1)
+      context.fillRect(0, Math.round(scale.y(row)), scale.width, 1);
   }
   if (scale.columnPixels >= 8) {
-    for (let at = scale.c0 + 1; at < scale.c1; at += 1) context.fillRect(Math.round(scale.x(at)), 0, 1, scale.height);
+    for (let at = scale.c0 + 1; at < scale.c1; at += 1)
+      context.fillRect(Math.round(scale.x(at)), 0, 1, scale.height);
   }
 }
 
@@ -73,9 +80,22 @@ export function drawSigns(context, scene) {
     const middle = high < 14 ? y : (Math.floor(y / high) + 0.5) * high; // of a row that is high enough
     for (let x = line % 2 ? 52 : 26; x < scale.width - 8; x += 52) {
       const code = codeAt(x, middle);
-      const around = [[-9, -6], [9, -6], [-9, 6], [9, 6], [-9, 0], [9, 0], [0, -6], [0, 6]];
-      const isPatch = code > MATCH && around.every(([right, down]) => codeAt(x + right, middle + down) === code);
-      if (isPatch && !scene.markers.some((each) => Math.abs(each.x - x) < 20 && Math.abs(each.y - middle) < 18)) {
+      const around = [
+        [-9, -6],
+        [9, -6],
+        [-9, 6],
+        [9, 6],
+        [-9, 0],
+        [9, 0],
+        [0, -6],
+        [0, 6],
+      ];
+      const isPatch =
+        code > MATCH && around.every(([right, down]) => codeAt(x + right, middle + down) === code);
+      if (
+        isPatch &&
+        !scene.markers.some((each) => Math.abs(each.x - x) < 20 && Math.abs(each.y - middle) < 18)
+      ) {
         drawSign(context, colours, code, x, middle);
       }
     }
@@ -150,7 +170,10 @@ export function markersOf({ scale, meta, colours }) {
       x: clamp(scale.x(column + 0.5), 8, scale.width - 8),
       y: clamp(scale.y(row + 0.5), 8, scale.height - 8),
     }));
-  return thinned(markers, scale.rowPixels * scale.columnPixels * meta.row_factor * meta.column_factor < 12).reverse();
+  return thinned(
+    markers,
+    scale.rowPixels * scale.columnPixels * meta.row_factor * meta.column_factor < 12,
+  ).reverse();
 }
 
 /** Keep markers, the worst first, that do not meet a kept one; where cells are tiny one of each verdict stays near. */

@@ -20,11 +20,17 @@ const KEYS = [
 ];
 
 /** Label a control. */
-const labelled = (text, ...controls) => make("label", { class: "detlab-field" }, make("span", {}, text), ...controls);
+const labelled = (text, ...controls) =>
+  make("label", { class: "detlab-field" }, make("span", {}, text), ...controls);
 
 const choices = (select, names, chosen) => {
   const texts = names.map(([, text]) => text);
-  if (!same(texts, [...select.options].map((option) => option.textContent))) {
+  if (
+    !same(
+      texts,
+      [...select.options].map((option) => option.textContent),
+    )
+  ) {
     select.replaceChildren(...names.map(([value, text]) => make("option", { value }, text)));
   }
   select.value = chosen;
@@ -38,27 +44,60 @@ export class Tools {
       make("button", { type: "button", "aria-label": label, title: label, click: act }, text);
     this.view = make("select", { change: () => this.changeView() });
     this.order = make("select", { change: () => map.want({ order: this.order.value, window: null }) });
-    this.slider = make("input", { type: "range", min: 0, step: 1, input: () => map.wantStep(Number(this.slider.value)) });
+    this.slider = make("input", {
+      type: "range",
+      min: 0,
+      step: 1,
+      input: () => map.wantStep(Number(this.slider.value)),
+    });
     this.before = button("‹", "Previous step", () => map.moveStep(-1));
     this.after = button("›", "Next step", () => map.moveStep(1));
     this.step = make("output", { class: "detlab-step" });
     this.worst = make("button", { type: "button", click: () => this.toggleWorst() }, "worst over steps");
     this.text = make("input", {
-      type: "search", class: "detlab-search", placeholder: "op or scope", "aria-label": "Search for an op or scope",
-      keydown: (event) => event.key === "Enter" && this.search(), search: () => !this.text.value && map.clearFound(),
+      type: "search",
+      class: "detlab-search",
+      placeholder: "op or scope",
+      "aria-label": "Search for an op or scope",
+      keydown: (event) => event.key === "Enter" && this.search(),
+      search: () => !this.text.value && map.clearFound(),
     });
     this.count = make("output", { class: "detlab-count" });
-    this.keys = make("button", { type: "button", "aria-expanded": "false", click: () => this.toggleKeys() }, "Keys");
+    this.keys = make(
+      "button",
+      { type: "button", "aria-expanded": "false", click: () => this.toggleKeys() },
+      "Keys",
+    );
     this.help = keysHelp();
     this.keys.setAttribute("aria-controls", this.help.id);
-    this.finder = make("span", { class: "detlab-field" }, this.text, make("button", { type: "button", click: () => this.search() }, "Next"), this.count);
+    this.finder = make(
+      "span",
+      { class: "detlab-field" },
+      this.text,
+      make("button", { type: "button", click: () => this.search() }, "Next"),
+      this.count,
+    );
     this.node = make(
       "div",
       { class: "detlab-tools", role: "group", "aria-label": "Controls of the map" },
       labelled("View", this.view),
       labelled("Rows by", this.order),
-      make("span", { class: "detlab-field" }, this.before, labelled("Step", this.slider), this.after, this.step, this.worst),
-      make("span", { class: "detlab-field" }, button("−", "Zoom out", () => map.zoomButton(2)), button("+", "Zoom in", () => map.zoomButton(0.5)), make("button", { type: "button", click: () => map.reset() }, "Show all")),
+      make(
+        "span",
+        { class: "detlab-field" },
+        this.before,
+        labelled("Step", this.slider),
+        this.after,
+        this.step,
+        this.worst,
+      ),
+      make(
+        "span",
+        { class: "detlab-field" },
+        button("−", "Zoom out", () => map.zoomButton(2)),
+        button("+", "Zoom in", () => map.zoomButton(0.5)),
+        make("button", { type: "button", click: () => map.reset() }, "Show all"),
+      ),
       this.keys,
       this.finder,
     );
@@ -68,7 +107,11 @@ export class Tools {
     const views = VIEWS.map(([rows, columns, text]) => [`${rows} ${columns}`, text]);
     choices(this.view, views, `${wanted.rows} ${wanted.columns}`);
     const orders = meta.orders.includes(wanted.order) ? meta.orders : [wanted.order, ...meta.orders];
-    choices(this.order, orders.map((order) => [order, order]), wanted.order);
+    choices(
+      this.order,
+      orders.map((order) => [order, order]),
+      wanted.order,
+    );
     this.order.disabled = wanted.rows === "op";
     const [one, byStep] = [meta.steps.length < 2, wanted.columns === "step"];
     const at = meta.steps.indexOf(wanted.step);
@@ -79,7 +122,10 @@ export class Tools {
     for (const control of [this.slider, this.before, this.after, this.worst]) control.hidden = one;
     const all = one ? `${meta.steps[0] ?? "none"}` : `all ${number(meta.steps.length)}`;
     this.step.textContent = wanted.step === null ? all : `${wanted.step}`;
-    this.slider.setAttribute("aria-valuetext", wanted.step === null ? "worst over all steps" : `step ${wanted.step}`);
+    this.slider.setAttribute(
+      "aria-valuetext",
+      wanted.step === null ? "worst over all steps" : `step ${wanted.step}`,
+    );
     this.finder.hidden = meta.searchable === false;
   }
 
@@ -120,7 +166,11 @@ function keysHelp() {
 export class Legend {
   constructor(map) {
     this.map = map;
-    this.node = make("div", { class: "detlab-legend", role: "group", "aria-label": "Verdicts: press one to hide or show it" });
+    this.node = make("div", {
+      class: "detlab-legend",
+      role: "group",
+      "aria-label": "Verdicts: press one to hide or show it",
+    });
     this.buttons = new Map();
   }
 
@@ -139,9 +189,15 @@ export class Legend {
   build(shown, meta, colours, hasUntraced) {
     const focused = document.activeElement?.dataset?.verdict;
     this.buttons.clear();
-    for (const [name, , sign, code] of shown) this.buttons.set(name, this.item(name, sign, colours.css[code], colours.ink[code]));
+    for (const [name, , sign, code] of shown)
+      this.buttons.set(name, this.item(name, sign, colours.css[code], colours.ink[code]));
     this.note = make("span", { class: "detlab-note" });
-    const untraced = make("span", { class: "detlab-item" }, make("i", { class: "detlab-sign detlab-hatch", "aria-hidden": "true" }), untracedText(meta));
+    const untraced = make(
+      "span",
+      { class: "detlab-item" },
+      make("i", { class: "detlab-sign detlab-hatch", "aria-hidden": "true" }),
+      untracedText(meta),
+    );
     const items = [...this.buttons.values()].map(({ node }) => node);
     this.node.replaceChildren(...items, ...(hasUntraced ? [untraced] : []), this.note);
     if (focused) this.buttons.get(focused)?.node.focus();
@@ -149,12 +205,26 @@ export class Legend {
 
   item(name, sign, colour, ink) {
     const isOrigin = name === "origin"; // its sign is the shape itself
-    const swatch = make("i", { class: `detlab-sign${isOrigin ? " detlab-diamond" : ""}`, "aria-hidden": "true" }, isOrigin ? "" : sign);
+    const swatch = make(
+      "i",
+      { class: `detlab-sign${isOrigin ? " detlab-diamond" : ""}`, "aria-hidden": "true" },
+      isOrigin ? "" : sign,
+    );
     swatch.style.background = colour;
     swatch.style.color = name === "match" ? "inherit" : ink;
     const count = make("b", {});
     const isMatch = name === "match"; // what is hidden is drawn as a match, so a match cannot be hidden
-    const props = isMatch ? {} : { type: "button", "data-verdict": name, title: `Hide or show ${name}`, click: () => this.map.toggle(name) };
-    return { node: make(isMatch ? "span" : "button", { class: "detlab-item", ...props }, swatch, `${name} `, count), count };
+    const props = isMatch
+      ? {}
+      : {
+          type: "button",
+          "data-verdict": name,
+          title: `Hide or show ${name}`,
+          click: () => this.map.toggle(name),
+        };
+    return {
+      node: make(isMatch ? "span" : "button", { class: "detlab-item", ...props }, swatch, `${name} `, count),
+      count,
+    };
   }
 }

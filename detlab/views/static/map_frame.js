@@ -1,14 +1,42 @@
 // Draws what stands around the cells: phases, layers, names, counts and the axis.
 
-import { BAND, LINE, LINES, MARGIN, NOUNS, ORIGINS_AT, RIGHT, ROW_MOST, begin, clamp, compact, fit, fitCall, inside, number, shortName, ticks } from "./map_basics.js";
+import {
+  BAND,
+  LINE,
+  LINES,
+  MARGIN,
+  NOUNS,
+  ORIGINS_AT,
+  RIGHT,
+  ROW_MOST,
+  begin,
+  clamp,
+  compact,
+  fit,
+  fitCall,
+  inside,
+  number,
+  shortName,
+  ticks,
+} from "./map_basics.js";
 
 /** Where everything has its place on the canvas that holds the cells. */
 export function placesFor(width, most, meta, context, colours, before) {
   const text = (words) => Math.max(0, ...words.map((word) => context.measureText(word).width));
   context.font = colours.bold;
-  const groups = meta.groups.length ? Math.ceil(Math.min(110, text(meta.groups.map(([name]) => name)))) + 16 : 0;
+  const groups = meta.groups.length
+    ? Math.ceil(Math.min(110, text(meta.groups.map(([name]) => name)))) + 16
+    : 0;
   const caption = text([`${NOUNS[meta.state.rows][1]} that differ`]);
-  const labels = 1 + Math.ceil(clamp(text(meta.row_labels.map(shortName)), Math.max(before.labels - 1, caption - groups), Math.max(90, 0.24 * width)));
+  const labels =
+    1 +
+    Math.ceil(
+      clamp(
+        text(meta.row_labels.map(shortName)),
+        Math.max(before.labels - 1, caption - groups),
+        Math.max(90, 0.24 * width),
+      ),
+    );
   context.font = colours.font;
   const left = groups + labels + 12;
   const top = 4 + Math.max(1, before.lines.length) * BAND;
@@ -79,10 +107,18 @@ function namedRows({ meta, places, scale, cursor, selected }) {
     const stop = Math.min(start + meta.row_factor, meta.window[1]);
     const marked = [cursor, selected].some((block) => block && inside(block[0], start, stop));
     const [origins, differing] = meta.row_counts[index];
-    return { name, index, marked, y: scale.y((start + stop) / 2), rank: marked ? 3 : origins ? 2 : differing ? 1 : 0 };
+    return {
+      name,
+      index,
+      marked,
+      y: scale.y((start + stop) / 2),
+      rank: marked ? 3 : origins ? 2 : differing ? 1 : 0,
+    };
   });
   const chosen = [];
-  for (const row of rows.filter(({ y }) => y >= 0 && y <= places.cells.height).sort((a, b) => b.rank - a.rank || a.y - b.y)) {
+  for (const row of rows
+    .filter(({ y }) => y >= 0 && y <= places.cells.height)
+    .sort((a, b) => b.rank - a.rank || a.y - b.y)) {
     if (chosen.every((each) => Math.abs(each.y - row.y) >= LINE)) chosen.push(row);
   }
   return chosen;
@@ -132,8 +168,20 @@ function drawRowCounts(context, { meta, colours, places, scale, named }) {
     const middle = (from + to) / 2;
     if (!differing || middle < 0 || middle > height) return;
     const length = Math.max(1, Math.round((differing / most) * 34));
-    if (to - from > 4) context.fillRect(right + 6, Math.round(y + middle - Math.min(10, to - from - 1) / 2), length, Math.min(10, to - from - 1));
-    else context.fillRect(right + 6, Math.round(y + from), length, Math.max(1, Math.round(y + to) - Math.round(y + from)));
+    if (to - from > 4)
+      context.fillRect(
+        right + 6,
+        Math.round(y + middle - Math.min(10, to - from - 1) / 2),
+        length,
+        Math.min(10, to - from - 1),
+      );
+    else
+      context.fillRect(
+        right + 6,
+        Math.round(y + from),
+        length,
+        Math.max(1, Math.round(y + to) - Math.round(y + from)),
+      );
   });
   context.fillStyle = colours.text;
   for (const { index, y: middle } of named) {

@@ -3,7 +3,10 @@
 import { BAND, GRIP, LINES, NOUNS, clamp, inside, moved, number, plural, same } from "./map_basics.js";
 
 export function listenToHand(map) {
-  const { plot, screen: { overview } } = map;
+  const {
+    plot,
+    screen: { overview },
+  } = map;
   const hand = new Hand(map);
   plot.addEventListener("pointerdown", (event) => hand.down(event));
   plot.addEventListener("pointermove", (event) => hand.move(event));
@@ -17,7 +20,10 @@ export function listenToHand(map) {
   plot.addEventListener("keydown", (event) => hand.key(event));
   plot.addEventListener("keyup", (event) => event.key === " " && hand.release());
   // A notebook takes single keys for commands of its own.
-  map.root.addEventListener("keydown", (event) => !(event.ctrlKey || event.metaKey) && event.stopPropagation());
+  map.root.addEventListener(
+    "keydown",
+    (event) => !(event.ctrlKey || event.metaKey) && event.stopPropagation(),
+  );
 }
 
 /** Turns what a hand does into zooming, panning, pointing and selecting. */
@@ -58,12 +64,26 @@ class Hand {
 
   /** Give the phase, layer or group whose name is at a place, and the window that it takes. */
   beside([x, y]) {
-    const { meta, scale, places, view: [r0, r1, c0, c1] } = this.map;
+    const {
+      meta,
+      scale,
+      places,
+      view: [r0, r1, c0, c1],
+    } = this.map;
     const hit = (ranges, at) => ranges.find(([, start, stop]) => inside(at, start, stop));
     if (y < 0 && inside(x, 0, places.cells.width)) {
-      const [, name] = LINES.filter(([, each]) => places.lines.includes(each))[Math.floor((y + places.cells.y) / BAND)] ?? [];
+      const [, name] =
+        LINES.filter(([, each]) => places.lines.includes(each))[Math.floor((y + places.cells.y) / BAND)] ??
+        [];
       const found = hit(meta[name] ?? [], scale.column(x));
-      return found && { name: found[0], range: found, noun: ["call", "calls"], window: [r0, r1, found[1], found[2]] };
+      return (
+        found && {
+          name: found[0],
+          range: found,
+          noun: ["call", "calls"],
+          window: [r0, r1, found[1], found[2]],
+        }
+      );
     }
     if (x + places.cells.x >= places.groups || !inside(y, 0, places.cells.height)) return undefined;
     const found = hit(meta.groups, scale.row(y));
@@ -128,7 +148,10 @@ class Hand {
     else if (start.moved && start.kind === "pan") {
       const [r0, r1, c0, c1] = start.view;
       const rows = moved(r0, r1, map.limits[0], ((fromY - y) / map.places.cells.height) * (r1 - r0));
-      map.wantWindow([...rows, ...moved(c0, c1, map.limits[1], ((fromX - x) / map.places.cells.width) * (c1 - c0))]);
+      map.wantWindow([
+        ...rows,
+        ...moved(c0, c1, map.limits[1], ((fromX - x) / map.places.cells.width) * (c1 - c0)),
+      ]);
     } else if (start.moved) {
       map.drag = this.box([x, y]);
       map.paintOver();
@@ -156,8 +179,14 @@ class Hand {
     else if (drag) {
       const [left, top, wide, high] = drag;
       const { scale } = map;
-      const rows = high >= scale.height - 1 ? map.view.slice(0, 2) : [scale.row(top), scale.row(top + high - 1) + 1];
-      map.wantWindow([...rows, ...(wide >= scale.width - 1 ? map.view.slice(2) : [scale.column(left), scale.column(left + wide - 1) + 1])]);
+      const rows =
+        high >= scale.height - 1 ? map.view.slice(0, 2) : [scale.row(top), scale.row(top + high - 1) + 1];
+      map.wantWindow([
+        ...rows,
+        ...(wide >= scale.width - 1
+          ? map.view.slice(2)
+          : [scale.column(left), scale.column(left + wide - 1) + 1]),
+      ]);
     }
     event.stopPropagation();
   }
@@ -165,7 +194,7 @@ class Hand {
   click([x, y]) {
     const { map } = this;
     const at = map.blockAt(x, y);
-    map.cursor = [at.block[0], at.block[2]];
+    map.cursor.place = [at.block[0], at.block[2]];
     map.pointed = null; // what is selected is said now, not what the pointer is on
     map.select(at.block);
     map.paint();
@@ -224,11 +253,11 @@ class Hand {
       map.pan(shiftKey ? 0 : by * Math.max(1, r1 - r0), shiftKey ? by * Math.max(1, c1 - c0) : 0);
     };
     const actions = {
-      ArrowUp: () => map.moveCursor(-many, 0),
-      ArrowDown: () => map.moveCursor(many, 0),
-      ArrowLeft: () => map.moveCursor(0, -many),
-      ArrowRight: () => map.moveCursor(0, many),
-      Enter: () => (map.cursor ? map.select(map.cellOf(...map.cursor)) : map.startCursor()),
+      ArrowUp: () => map.cursor.move(-many, 0),
+      ArrowDown: () => map.cursor.move(many, 0),
+      ArrowLeft: () => map.cursor.move(0, -many),
+      ArrowRight: () => map.cursor.move(0, many),
+      Enter: () => (map.cursor.place ? map.select(map.cursor.block) : map.cursor.start()),
       Escape: () => map.clear(),
       Home: () => map.reset(),
       0: () => map.reset(),
@@ -239,11 +268,13 @@ class Hand {
       PageDown: page(1),
       "[": () => map.moveStep(-1),
       "]": () => map.moveStep(1),
-      o: () => map.nextOrigin(false),
-      O: () => map.nextOrigin(true),
+      o: () => map.cursor.toOrigin(false),
+      O: () => map.cursor.toOrigin(true),
       "/": () => map.tools.text.focus(),
       "?": () => map.tools.toggleKeys(),
-      " ": () => { this.space = true; },
+      " ": () => {
+        this.space = true;
+      },
     };
     return Object.hasOwn(actions, key) ? actions[key] : undefined;
   }

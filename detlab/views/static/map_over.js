@@ -14,14 +14,19 @@ export function drawEdges(context, { scale, meta, colours }) {
     context.lineTo(ends[2], ends[3]);
     context.stroke();
   };
-  for (const [alpha, dash, ranges] of [[0.6, [], meta.bands], [0.35, [2, 3], meta.layers]]) {
+  for (const [alpha, dash, ranges] of [
+    [0.6, [], meta.bands],
+    [0.35, [2, 3], meta.layers],
+  ]) {
     const shown = ranges.filter(([, start]) => start > scale.c0 && start < scale.c1);
     if (scale.width / (shown.length + 1) < 12) continue; // so many lines would hide the cells
-    for (const [, start] of shown) line(alpha, dash, Math.round(scale.x(start)) + 0.5, 0, Math.round(scale.x(start)) + 0.5, scale.height);
+    for (const [, start] of shown)
+      line(alpha, dash, Math.round(scale.x(start)) + 0.5, 0, Math.round(scale.x(start)) + 0.5, scale.height);
   }
   const groups = meta.groups.filter(([, start]) => start > scale.r0 && start < scale.r1);
   if (scale.height / (groups.length + 1) >= 12) {
-    for (const [, start] of groups) line(0.6, [], 0, Math.round(scale.y(start)) + 0.5, scale.width, Math.round(scale.y(start)) + 0.5);
+    for (const [, start] of groups)
+      line(0.6, [], 0, Math.round(scale.y(start)) + 0.5, scale.width, Math.round(scale.y(start)) + 0.5);
   }
   context.globalAlpha = 1;
   context.setLineDash([]);
@@ -52,7 +57,12 @@ function drawBox(context, scale, colours, block, least, dash = []) {
 function traceCorners(context, left, top, wide, high) {
   const [right, bottom] = [left + wide, top + high];
   const [along, down] = [Math.min(7, wide / 3), Math.min(7, high / 3)];
-  for (const [x, y, inX, inY] of [[left, top, 1, 1], [right, top, -1, 1], [right, bottom, -1, -1], [left, bottom, 1, -1]]) {
+  for (const [x, y, inX, inY] of [
+    [left, top, 1, 1],
+    [right, top, -1, 1],
+    [right, bottom, -1, -1],
+    [left, bottom, 1, -1],
+  ]) {
     context.moveTo(x + inX * along, y);
     context.lineTo(x, y);
     context.lineTo(x, y + inY * down);

@@ -48,8 +48,17 @@ export class Screen {
     const { meta, colours, picture, found, drag } = map;
     const focused = document.activeElement === map.plot;
     return {
-      meta, colours, places, scale, picture, found, drag, markers, hover: map.hover?.block,
-      selected: map.selected, cursor: focused && map.cursor ? map.cellOf(...map.cursor) : null,
+      meta,
+      colours,
+      places,
+      scale,
+      picture,
+      found,
+      drag,
+      markers,
+      hover: map.hover?.block,
+      selected: map.selected,
+      cursor: focused ? map.cursor.block : null,
     };
   }
 
@@ -64,8 +73,23 @@ export class Screen {
     const { scale } = this;
     const { meta, small, colours } = this.map;
     const all = [0, meta.num_rows, 0, meta.num_columns];
-    if (small) drawPicture(context, scale, small, all, [Math.ceil(meta.num_rows / small.height), Math.ceil(meta.num_columns / small.width)], colours.hatch);
-    drawPicture(context, scale, this.map.picture, meta.window, [meta.row_factor, meta.column_factor], colours.hatch);
+    if (small)
+      drawPicture(
+        context,
+        scale,
+        small,
+        all,
+        [Math.ceil(meta.num_rows / small.height), Math.ceil(meta.num_columns / small.width)],
+        colours.hatch,
+      );
+    drawPicture(
+      context,
+      scale,
+      this.map.picture,
+      meta.window,
+      [meta.row_factor, meta.column_factor],
+      colours.hatch,
+    );
     drawGaps(context, scale, colours);
     drawSigns(context, scene);
     drawEdges(context, scene);
@@ -85,7 +109,8 @@ export class Screen {
     this.places = placesFor(width, this.map.model.get("height"), meta, context, this.map.colours, this.kept);
     this.kept.labels = this.places.labels;
     const { cells, height } = this.places;
-    for (const canvas of [this.cells, this.over]) canvas.style.transform = `translate(${cells.x}px, ${cells.y}px)`;
+    for (const canvas of [this.cells, this.over])
+      canvas.style.transform = `translate(${cells.x}px, ${cells.y}px)`;
     this.overview.style.transform = `translate(${cells.x}px, ${height + 4}px)`;
     this.map.plot.style.width = `${width}px`;
     this.map.plot.style.height = `${height + 4 + SMALL}px`;
@@ -98,7 +123,15 @@ export class Screen {
     const { meta, colours, small } = this.map;
     const scale = new Scale([0, meta.num_rows, 0, meta.num_columns], cells.width, SMALL);
     const all = [0, meta.num_rows, 0, meta.num_columns];
-    if (small) drawPicture(context, scale, small, all, [Math.ceil(meta.num_rows / small.height), Math.ceil(meta.num_columns / small.width)], colours.hatch);
+    if (small)
+      drawPicture(
+        context,
+        scale,
+        small,
+        all,
+        [Math.ceil(meta.num_rows / small.height), Math.ceil(meta.num_columns / small.width)],
+        colours.hatch,
+      );
     const [r0, r1, c0, c1] = this.map.view;
     context.fillStyle = colours.page;
     context.globalAlpha = 0.6;
@@ -118,7 +151,10 @@ function drawOriginsSmall(context, { width, height }, picture, colours) {
   const code = colours.names.indexOf("origin");
   context.fillStyle = colours.css[code];
   for (let at = picture.bytes.indexOf(code); at >= 0; at = picture.bytes.indexOf(code, at + 1)) {
-    const [x, y] = [((at % picture.width) + 0.5) * (width / picture.width), (Math.floor(at / picture.width) + 0.5) * (height / picture.height)];
+    const [x, y] = [
+      ((at % picture.width) + 0.5) * (width / picture.width),
+      (Math.floor(at / picture.width) + 0.5) * (height / picture.height),
+    ];
     context.fillRect(clamp(x, 4, width - 4) - 2, clamp(y, 4, height - 4) - 2, 4, 4);
   }
 }
@@ -126,7 +162,10 @@ function drawOriginsSmall(context, { width, height }, picture, colours) {
 /** Draw the window on the small map, never smaller than can be seen and gripped. */
 function drawFrameOf(context, scale, colours, [left, top, wide, high]) {
   const [width, height] = [Math.max(7, wide), Math.max(7, high)];
-  const [x, y] = [clamp(left + (wide - width) / 2, 0, scale.width - width), clamp(top + (high - height) / 2, 0, scale.height - height)];
+  const [x, y] = [
+    clamp(left + (wide - width) / 2, 0, scale.width - width),
+    clamp(top + (high - height) / 2, 0, scale.height - height),
+  ];
   context.lineWidth = 2;
   context.strokeStyle = colours.text;
   context.strokeRect(x + 1, y + 1, width - 2, height - 2);
