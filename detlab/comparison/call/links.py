@@ -309,7 +309,7 @@ def _users(rank: RankComparison, trace: RankTrace, row: int, near: _Near) -> tup
     """Find the calls that take an output of this one, as those of whose input it is the maker; count them."""
     in_b = trace is rank.b
     inputs = _compared(rank, near.inputs[near.inputs["position"] > row], in_b)
-    outputs = near.outputs[near.outputs["position"] >= row]
+    outputs = near.outputs  # one before the call can be the maker of what looks like its output
     made, ways = _match(inputs, outputs)
     mine = made >= 0
     mine[mine] = outputs["position"][made[mine]] == row
