@@ -137,8 +137,8 @@ def path_svg(route: Route, words: str) -> str:
         *(_text(beside, place, label.svg) for place, label in zip(places, labels, strict=True)),
     ]
     return (
-        f'<svg class="path" width="{width:.0f}" height="{height:.0f}" role="img" '
-        f'aria-label="{html(words)}">{"".join(parts)}</svg>'
+        f'<svg class="path" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'role="img" aria-label="{html(words)}">{"".join(parts)}</svg>'
     )
 
 

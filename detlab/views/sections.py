@@ -107,7 +107,12 @@ def _finding(finding: Finding, paths: str) -> str:
 
 def _site(rank: int, site: str, name: str) -> str:
     """Name a call so that the living map can offer a way to it."""
-    return f'<code data-rank="{rank}" data-site="{html(site)}" title="{html(site)}">{html(name)}</code>'
+    return f'<code data-rank="{rank}" data-site="{html(site)}" title="{html(site)}">{_breakable(name)}</code>'
+
+
+def _breakable(name: str) -> str:
+    """Let a dotted name break into lines at its dots."""
+    return html(name).replace(".", ".<wbr>")
 
 
 def _number(count: int, noun: str) -> str:
@@ -144,9 +149,9 @@ def _calls(frame: pl.DataFrame, caption: str) -> str:
             Markup(f'<span class="nowrap">{html(row["coordinate"])}</span>'),
             _verdict(row["verdict"]),
             row["step"],
-            row["phase"],
+            Markup(f'<span class="nowrap">{html(row["phase"])}</span>'),
             Markup(_site(row["rank"], row["site"], shorten(row["op"], 60))),
-            Markup(f'<span class="scope">{html(shorten(row["scope"], 60) or "no module")}</span>'),
+            Markup(f'<span class="scope">{_breakable(shorten(row["scope"], 60) or "no module")}</span>'),
             row["seq_a"],
             row["seq_b"],
         )

@@ -84,7 +84,7 @@ def test_markup_in_the_names_of_calls_and_groups_stays_text():
     page = drawn(cmp)
     assert not {"script", "img"} & set(page.tags)
     assert "<script>boom()</script>" in page.text
-    assert "<script" not in report_html(cmp) and "\x1b" not in report_html(cmp)
+    assert "<script>boom" not in report_html(cmp) and "\x1b" not in report_html(cmp)
 
 
 def test_a_finding_without_receivers_draws_nothing_and_says_nothing():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from detlab.comparison import compare
-from detlab.comparison.journal import Journal
+from detlab.comparison.journal import Journal, journal_path
 from detlab.errors import InputError
 from detlab.schema import Verdict
 from detlab.testing import make_run
@@ -32,7 +32,7 @@ from tests.views.stories import (
 )
 
 EVIL = '</title><script>boom()</script><img src="http://evil.example/x" onerror="boom()">\x1b[31m'
-VOID = {"meta", "img", "link", "input", "br"}
+VOID = {"meta", "img", "link", "input", "br", "wbr"}
 
 
 class Page(HTMLParser):
@@ -312,3 +312,13 @@ def test_the_picture_holds_one_pixel_per_cell():
     assert zlib.decompress(content[start : start + size]) == bytes([0, 0, 1, 0, ORIGIN, 1])
     assert content[content.index(b"tRNS") + 4] == 0  # nothing is painted over what was not recorded
     assert 1 + Verdict.ORIGIN == ORIGIN
+
+
+def test_notes_that_are_kept_beside_the_comparison_are_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cmp = one_origin()
+    assert "Notes and hypotheses" not in Page(report_html(cmp)).text
+    Journal(journal_path(cmp), (cmp.a.label, cmp.b.label)).add_note("kept here")
+    assert "kept here" in Page(report_html(cmp)).text
+    other = Journal(tmp_path / "other.json")
+    assert "kept here" not in Page(report_html(cmp, other)).text
