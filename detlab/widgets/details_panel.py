@@ -9,9 +9,9 @@ from typing import Any, Final
 import polars as pl
 
 from detlab.comparison import Comparison
-from detlab.comparison.call import call_details
+from detlab.comparison.call import CallDetails, call_details
 from detlab.comparison.paths import Tracer
-from detlab.errors import InputError
+from detlab.errors import DetlabError, InputError
 from detlab.views.call_html import call_html
 from detlab.views.text import html
 from detlab.widgets.html_panel import HtmlPanel
@@ -57,18 +57,30 @@ class DetailsPanel(StaticTwin, HtmlPanel):
 
     def _show(self) -> None:
         called = self.selection.called
-        details = call_details(self._cmp, *called) if called else None
+        details, said = self._details(called)
         with self._drawing:
-            self.html = call_html(details, links=True) + _FOLLOWING if details else _NOTHING
+            self.html = said
         if details is None:
             self._newest.drop()
             return
         self._newest.ask(lambda: self._path(called), lambda path: self._with_path(called, details, path))
 
+    def _details(self, called: tuple[int, ...]) -> tuple[CallDetails | None, str]:
+        """Give the details of a call and their HTML; where a file is damaged, what is said of that."""
+        if not called:
+            return None, _NOTHING
+        try:
+            details = call_details(self._cmp, *called)
+        except DetlabError as error:
+            return None, f"<p>This call cannot be read: {html(error.finding)} {html(error.hint)}</p>"
+        return details, call_html(details, links=True) + _FOLLOWING
+
     def _path(self, called: tuple[int, ...]) -> pl.DataFrame:
         return self._tracer.path(self._cmp.ranks[called[0]], called[1])
 
-    def _with_path(self, called: tuple[int, ...], details: Any, path: pl.DataFrame | Exception) -> None:
+    def _with_path(
+        self, called: tuple[int, ...], details: CallDetails, path: pl.DataFrame | Exception
+    ) -> None:
         """Show the path, if its call is still selected; the worker calls this."""
         if isinstance(path, Exception):
             said = call_html(details, links=True) + f"<p>The path cannot be followed: {html(path)}</p>"
@@ -91,8 +103,10 @@ class DetailsPanel(StaticTwin, HtmlPanel):
 
     def still(self) -> str:
         """Give the selected call as HTML without buttons; empty when none is selected."""
-        called = self.selection.called
-        return call_html(call_details(self._cmp, *called)) if called else ""
+        details, said = self._details(self.selection.called)
+        if details is not None:
+            return call_html(details)
+        return said if self.selection.called else ""
 
     def twin(self) -> Twin:
         """Give the selected call as it is."""

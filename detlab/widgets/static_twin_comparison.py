@@ -57,7 +57,7 @@ def comparison_twin(
         ("Selected call", inlined(selected)),
         ("Step metrics", metrics_still(metrics)),
         ("", replayed),
-        ("Notes and hypotheses", journal_html(journal, live=False) if journal else ""),
+        ("Notes and hypotheses", journal_html(journal, cmp.notes, live=False)),
         ("Coverage", inlined(sections.coverage(cmp))),
         ("Structure", inlined(sections.structure(cmp)) if cmp.structure.details else ""),
         ("How the runs were made", inlined(sections.recipes(cmp))),

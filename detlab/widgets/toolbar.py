@@ -123,7 +123,7 @@ class NotesPanel(ipywidgets.VBox):  # type: ignore[misc]
 
     def _draw(self) -> None:
         if self.journal:
-            self.list.html = journal_html(self.journal)
+            self.list.html = journal_html(self.journal, self._cmp.notes)
 
     def _say(self, text: str) -> None:
         if self.journal or text:

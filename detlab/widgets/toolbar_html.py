@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from detlab.comparison.journal import Hypothesis, Journal, Note
 from detlab.views.text import html
 
 _SIGNS = {"open": "?", "confirmed": "✓", "falsified": "✗"}
 
 
-def journal_html(journal: Journal, *, live: bool = True) -> str:
+def journal_html(journal: Journal | None, before: Sequence[str] = (), *, live: bool = True) -> str:
     """List the notes and hypotheses of a journal.
 
     Parameters
     ----------
+    before
+        Notes that were saved with the comparison itself.
     live
         Whether to write buttons: ``data-hypothesis`` with ``data-state``, and ``data-rank`` with
         ``data-site`` for the call that a note is about.
     """
-    hypotheses = "".join(_hypothesis(n, each, live) for n, each in enumerate(journal.hypotheses))
-    notes = "".join(_note(each, live) for each in journal.notes)
+    kept = journal.hypotheses if journal else ()
+    hypotheses = "".join(_hypothesis(n, each, live) for n, each in enumerate(kept))
+    notes = "".join(
+        f"<li>{html(text)} <span class='dl-small'>saved with the comparison</span></li>" for text in before
+    )
+    notes += "".join(_note(each, live) for each in (journal.notes if journal else ()))
     said = (f"<p><b>Hypotheses</b></p><ul class='dl-list'>{hypotheses}</ul>" if hypotheses else "") + (
         f"<p><b>Notes</b></p><ul class='dl-list'>{notes}</ul>" if notes else ""
     )

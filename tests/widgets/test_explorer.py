@@ -297,6 +297,13 @@ def test_notes_stand_in_the_static_twin(view):
     assert "? open : a race" in text
 
 
+def test_notes_that_were_saved_with_the_comparison_stand_beside_the_others(tmp_path):
+    view = explore(diverged().with_note("seen on <b>monday</b>"), journal=tmp_path / "n.json")
+    for text in (view.notes.list.html, view.twin().html):
+        assert "seen on &lt;b&gt;monday&lt;/b&gt;" in text
+        assert "saved with the comparison" in text
+
+
 def test_damaged_notes_are_refused_where_they_were_asked_for(tmp_path):
     (tmp_path / "n.json").write_text("half")
     with pytest.raises(InputError, match=r"n\.json is damaged"):

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from detlab.comparison import compare
-from detlab.errors import InputError
+from detlab.errors import InputError, TraceError
 from detlab.schema import Phase
 from detlab.testing import Call, make_run
 from detlab.widgets.details_panel import DetailsPanel, Newest
@@ -208,6 +208,17 @@ def test_a_path_that_cannot_be_followed_is_said_beside_the_details(monkeypatch):
     panel.wait()
     assert "The path cannot be followed: the disk &lt;b&gt;is&lt;/b&gt; gone" in panel.html
     assert "aten.mm.default" in panel.html
+
+
+def test_a_call_that_cannot_be_read_says_why(monkeypatch):
+    def fails(*_):
+        raise TraceError("batch 3 of <rank 1> is damaged.", "record it again")
+
+    monkeypatch.setattr("detlab.widgets.details_panel.call_details", fails)
+    panel = DetailsPanel(diverged(), rank=1, site=ORIGIN)
+    said = "This call cannot be read: batch 3 of &lt;rank 1&gt; is damaged. record it again"
+    assert said in panel.html
+    assert said in panel.twin().html
 
 
 def test_of_many_questions_the_newest_is_answered_and_those_between_are_dropped():

@@ -55,7 +55,8 @@ function render({ model, el }) {
 
   function onKey(event) {
     const explorer = el.closest(".detlab-explorer");
-    if (event.key === "Escape" && explorer?.contains(event.target)) model.send({ type: "clear" });
+    const isTyping = event.target.closest?.("input, textarea, select"); // there Escape has other uses
+    if (event.key === "Escape" && !isTyping && explorer?.contains(event.target)) model.send({ type: "clear" });
   }
   document.addEventListener("keydown", onKey, true); // panels keep their keys from bubbling
   model.on("change:code", show);
