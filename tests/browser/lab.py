@@ -81,10 +81,14 @@ def ask(page: Page, code: str) -> str:
     return str(page.evaluate(_ASK, code)).strip()
 
 
-def restart(page: Page) -> None:
-    """Put a fresh kernel behind the open notebook."""
-    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
-    page.wait_for_function(_IDLE, timeout=LIMIT_MS)
+def save(page: Page) -> None:
+    """Save the open notebook."""
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save().then(() => null)")
+
+
+def shut_down(page: Page) -> None:
+    """End the kernel of the open notebook."""
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown().then(() => null)")
 
 
 def set_theme(page: Page, theme: str) -> None:
