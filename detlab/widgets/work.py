@@ -6,6 +6,7 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from detlab.errors import DetlabError
@@ -25,8 +26,8 @@ class Work:
     show
         Called about ten times a second while it is done, from one thread.
     ended
-        Called once, from that thread, with what `do` gave and None, or with None and its error. Not called
-        when the work was abandoned.
+        Called from that thread with what `do` gave and None, or with None and its error, and once more with
+        its own error if it raises one. Not called when the work was abandoned.
     """
 
     def __init__(
@@ -74,10 +75,17 @@ class Work:
     def _watch(self) -> None:
         while self._worker.is_alive():
             if not self._is_abandoned.is_set():
-                self._show()
+                with suppress(
+                    Exception
+                ):  # what cannot be shown now, such as to a page that is gone, comes later
+                    self._show()
             self._worker.join(SHOW_EVERY_S)
-        if not self._is_abandoned.is_set():
+        if self._is_abandoned.is_set():
+            return
+        try:
             self._ended(self._found, self._error)
+        except Exception as error:  # what was found cannot be shown: say so, and be ready again
+            self._ended(None, error)
 
 
 def error_sentences(error: BaseException) -> list[str]:

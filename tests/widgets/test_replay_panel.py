@@ -229,6 +229,24 @@ def test_settings_are_put_back_when_it_is_cancelled(negation: Path, opened: Any)
     assert current_settings() == before
 
 
+def test_number_of_threads_of_the_kernel_is_not_that_of_the_trials(negation: Path) -> None:
+    code = (
+        "import sys, time, torch; from detlab.widgets.replay_panel import ReplayPanel\n"
+        "panel = ReplayPanel(sys.argv[1]); panel.controls.isolate.value = False\n"
+        "for box in panel.controls.conditions.children: box.value = box.description == sys.argv[2]\n"
+        "panel.controls.trials.value = 1_000_000; panel.start()\n"
+        "while not (panel._run.progress and panel._run.progress.made): time.sleep(0.01)\n"
+        "print(torch.get_num_threads()); panel.cancel(); panel.wait(); print(torch.get_num_threads())\n"
+    )
+
+    def seen(condition: str) -> list[str]:
+        command = [sys.executable, "-c", code, str(negation), condition]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SOON_S)
+        return done.stdout.split()
+
+    assert seen("1 thread") == seen("4 threads")
+
+
 def test_second_replay_is_refused_with_a_sentence_and_the_first_goes_on(negation: Path, opened: Any) -> None:
     first, second = choose(opened(negation)), choose(opened(negation))
     first.start()
@@ -336,6 +354,20 @@ def test_hostile_names_of_a_capture_stay_text(tmp_path: Path, opened: Any) -> No
         assert "<img src=x" not in shown
         assert "<script" not in shown
     assert "&lt;img src=x" in panel.twin().html
+
+
+def test_report_that_cannot_be_shown_is_a_sentence_and_the_panel_is_ready_again(
+    negation: Path, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(report: Any) -> str:
+        raise ZeroDivisionError("in the table")
+
+    monkeypatch.setattr("detlab.widgets.replay_panel._report_html", broken)
+    panel = choose(opened(negation), trials=2)
+    panel.start()
+    panel.wait(SOON_S)
+    assert (panel.state, panel._start.disabled) == ("failed", False)
+    assert "It ended with ZeroDivisionError: in the table." in status(panel)
 
 
 def test_damaged_capture_is_a_sentence(negation: Path, opened: Any) -> None:
