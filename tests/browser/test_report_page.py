@@ -10,7 +10,6 @@ import detlab as dl
 from detlab.comparison import compare
 from detlab.views.document import report
 from tests.browser.audit import faults, show, violations
-from tests.browser.conftest import browser, open_page, quiet, watching  # noqa: F401 - fixtures
 from tests.views.stories import story
 
 pytestmark = pytest.mark.browser
@@ -25,7 +24,7 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture
-def page(open_page, path):  # noqa: F811
+def page(open_page, path):
     return living(open_page().page, path)
 
 
@@ -137,7 +136,7 @@ def test_a_call_named_in_the_details_can_be_followed(page):
 
 @pytest.mark.parametrize("width", [1200, 800])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_with_a_chosen_call_nothing_is_cut_and_axe_finds_nothing_serious(open_page, path, width, theme):  # noqa: F811
+def test_with_a_chosen_call_nothing_is_cut_and_axe_finds_nothing_serious(open_page, path, width, theme):
     page = living(open_page(width, 900, theme).page, path)
     select_first_origin(page)
     show(page, f"report-call-{width}-{theme}", "#map")
@@ -151,7 +150,7 @@ def test_printed_the_still_pictures_are_back(page):
     assert not page.locator("button.jump").first.is_visible()
 
 
-def test_without_scripts_the_still_pictures_say_the_same(browser, path):  # noqa: F811
+def test_without_scripts_the_still_pictures_say_the_same(browser, path):
     page = browser.new_page(java_script_enabled=False)
     page.goto(path.as_uri())
     assert page.locator(".still figure").count() == 2 and page.locator(".still figure").first.is_visible()
@@ -159,7 +158,7 @@ def test_without_scripts_the_still_pictures_say_the_same(browser, path):  # noqa
     page.close()
 
 
-def test_a_browser_that_cannot_read_the_map_says_so_and_shows_the_pictures(open_page, path):  # noqa: F811
+def test_a_browser_that_cannot_read_the_map_says_so_and_shows_the_pictures(open_page, path):
     page = open_page().page
     page.add_init_script("delete window.DecompressionStream")
     page.goto(path.as_uri())
@@ -168,7 +167,7 @@ def test_a_browser_that_cannot_read_the_map_says_so_and_shows_the_pictures(open_
     assert page.locator(".still figure").first.is_visible() and page.locator(".lively").is_hidden()
 
 
-def test_even_a_name_that_somebody_forgot_to_escape_runs_nothing(browser, tmp_path):  # noqa: F811
+def test_even_a_name_that_somebody_forgot_to_escape_runs_nothing(browser, tmp_path):
     cmp = compare(story("a", {0: ["y"]}), story("b", {0: ["z"]}))
     written = report(cmp, tmp_path / "report.html")
     run = "window.owned = 1"
