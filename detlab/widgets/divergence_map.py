@@ -19,6 +19,7 @@ from detlab.views.palette import VERDICT_COLOURS, css
 from detlab.views.scripts import map_script, read_static
 from detlab.views.text import html
 from detlab.widgets.static_twin import StaticTwin, Twin
+from detlab.widgets.static_twin_map import still
 
 MAX_SIZE: Final = (600, 1_600)
 """No tile has more rows and columns, whatever a browser asks for."""
@@ -240,8 +241,6 @@ class DivergenceMap(StaticTwin, anywidget.AnyWidget):
 
     def twin(self) -> Twin:
         """Give the present map as plain HTML, text and a picture."""
-        from detlab.widgets.static_twin_map import still
-
         content, picture = still(self.source, self.state)
         return Twin(f"<p><b>{html(headline(self.cmp))}</b></p>{content}", repr(self), picture)
 

@@ -36,14 +36,18 @@ import {
   placesOf,
   same,
   viewOf,
+  visible,
   zoomed,
 } from "./map_basics.js";
 import { Colours, Picture } from "./map_colours.js";
-import { HINT, cellOf, codeOf, describe } from "./map_words.js";
+import { HINT, cellOf, codeOf, describe, legible } from "./map_words.js";
 import { Legend, Tools } from "./map_controls.js";
 import { Screen } from "./map_screen.js";
 import { Cursor } from "./map_cursor.js";
 import { listenToHand } from "./map_hand.js";
+
+/** Give the rows of a hit: one, or all of them. */
+const rowsOf = (row, height) => (Number.isInteger(row) ? [row, row + 1] : [0, height]);
 
 class DivergenceMap {
   constructor(model, el) {
@@ -218,7 +222,7 @@ class DivergenceMap {
   }
 
   take(meta) {
-    this.meta = meta;
+    this.meta = legible(meta);
     const isWanted = this.sent === JSON.stringify(this.wanted) || same(this.model.get("state"), this.wanted);
     if (isWanted) this.wanted = this.model.get("state"); // perhaps in other words than it was asked for
     this.picture = new Picture(bytesOf(this.model.get("tile")).slice(), meta.width, meta.height).colour(
@@ -352,12 +356,12 @@ class DivergenceMap {
   }
 
   show(text) {
-    this.tip.textContent = text;
+    this.tip.textContent = visible(text);
     this.say(text);
   }
 
   say(text) {
-    if (this.live.textContent !== text) this.live.textContent = text;
+    if (this.live.textContent !== visible(text)) this.live.textContent = visible(text);
   }
 
   hear(message) {
@@ -374,20 +378,15 @@ class DivergenceMap {
 
   hearFound({ text, columns, rows, at, of, from = 0 }) {
     if (text !== this.tools.searched) return;
-    this.tools.count.textContent = of ? `${number(at)} of ${number(of)}` : "none found";
+    const count = of ? `${number(at)} of ${number(of)}` : "none found";
+    this.tools.count.textContent = count;
     const { num_rows: height } = this.meta;
-    const hits = columns.map(([start, stop], index) => {
-      const row = rows[index] ?? null;
-      return row === null ? [0, height, start, stop] : [row, row + 1, start, stop];
-    });
-    this.found = { hits, at: at - from, byRow: rows.some((row) => row !== null && row !== undefined) };
+    const hits = columns.map((range, at) => [...rowsOf(rows[at], height), ...range]);
+    this.found = { hits, at: at - from, byRow: rows.some(Number.isInteger) };
     const hit = hits[at - from - 1];
-    this.say(
-      of
-        ? `${text}: ${number(at)} of ${number(of)}`
-        : `${text}: not found among the ops and scopes of this map`,
-    );
+    this.say(`${text}: ${of ? count : "not found among the ops and scopes of this map"}`);
     if (hit) this.reveal(hit);
+    if (hit) this.cursor.place = [clamp(this.view[0], hit[0], hit[1] - 1), hit[2]];
     this.paintOver();
   }
 

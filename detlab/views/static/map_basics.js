@@ -34,6 +34,14 @@ export const inside = (value, start, stop) => value >= start && value < stop;
 export const bytesOf = (data) =>
   data instanceof Uint8Array ? data : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 
+// control, direction and zero-width characters, which can hide or reorder what stands beside them
+const UNSEEN =
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]/gu;
+
+/** Write characters that cannot be seen as their numbers: names come from files. */
+export const visible = (text) =>
+  String(text).replace(UNSEEN, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 /** Write a count in at most five characters. */
 export function compact(count) {
   if (count < 1e5) return number(count);

@@ -60,7 +60,7 @@ export class Tools {
       placeholder: "op or scope",
       "aria-label": "Search for an op or scope",
       keydown: (event) => event.key === "Enter" && this.search(),
-      search: () => !this.text.value && map.clearFound(),
+      input: () => !this.text.value && map.clearFound(),
     });
     this.count = make("output", { class: "detlab-count" });
     this.keys = make(

@@ -1,12 +1,26 @@
 // Which cells a block is, and what is said of it.
 
-import { MARKERS_MOST, NOUNS, UNTRACED, inside, number, plural } from "./map_basics.js";
+import { MARKERS_MOST, NOUNS, UNTRACED, inside, number, plural, visible } from "./map_basics.js";
 
 export const HINT =
   "Point at a cell to read it, click to select, drag to zoom in. Or focus the map and use the arrow keys.";
 
 export const untracedText = (meta) =>
   meta.state.rows === "op" ? "not called there" : "untraced: no call was recorded";
+
+/** Make every name that comes with a tile safe to read. */
+export function legible(meta) {
+  const names = (list) => list.map(visible);
+  const ranges = (list) => list.map(([name, ...rest]) => [visible(name), ...rest]);
+  return {
+    ...meta,
+    row_labels: names(meta.row_labels),
+    column_labels: names(meta.column_labels),
+    groups: ranges(meta.groups),
+    layers: ranges(meta.layers),
+    orders: names(meta.orders),
+  };
+}
 
 /** Give the block of the cell of the tile that holds a cell of the map. */
 export function cellOf(meta, row, column) {
