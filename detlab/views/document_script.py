@@ -13,6 +13,9 @@ from detlab.views.scripts import joined, map_script
 PARTS: Final = ("offline_cells.js", "offline_calls.js", "offline_source.js", "offline.js")
 """Modules that answer the map, each after those it imports from."""
 
+_COMMENT: Final = re.compile(r"^[ \t]*(?://.*|/\*\*[\s\S]*?\*/)\n", re.MULTILINE)
+"""A comment on lines of its own; a page need not carry what the sources say."""
+
 _DRAWS: Final = re.compile(r"^export default (?=\{)", re.MULTILINE)
 
 
@@ -27,7 +30,8 @@ def page_script() -> str:
     """Give the script of the page: the map's own code, what answers it, and the start."""
     drawn, count = _DRAWS.subn("return ", map_script())
     assert count == 1, "map.js has one default export"
-    return f"const map = (() => {{\n{drawn}}})();\n{offline_code()}\nstart(map.render);\n"
+    script = f"const map = (() => {{\n{drawn}}})();\n{offline_code()}\nstart(map.render);\n"
+    return f"// The sources, with comments: detlab/views/static\n{_COMMENT.sub('', script)}"
 
 
 def csp_hash(script: str) -> str:

@@ -17,10 +17,12 @@ from detlab.comparison.journal import Journal, journal_path
 from detlab.errors import InputError
 from detlab.schema import Verdict
 from detlab.testing import make_run
-from detlab.views import report
+from detlab.views import document, report
 from detlab.views.document import report_html
 from detlab.views.png import png
 from detlab.views.pooling import ORIGIN
+from tests.browser.stories import race
+from tests.views.large import large_comparison
 from tests.views.stories import (
     one_in_a_million,
     one_origin,
@@ -228,7 +230,7 @@ def test_a_recipe_that_the_ranks_of_a_run_do_not_share_names_the_ranks():
 
 
 def test_the_report_is_one_small_file(tmp_path):
-    path = report(one_in_a_million(5), tmp_path / "deep" / "report.html")
+    path = report(race(), tmp_path / "deep" / "report.html")
     assert path.stat().st_size < 300_000
     assert [each.name for each in path.parent.iterdir()] == ["report.html"]
 
@@ -238,6 +240,20 @@ def test_a_report_that_cannot_be_written_leaves_what_was_there(tmp_path):
     with pytest.raises(InputError, match="Hint:"):
         report(one_origin(), tmp_path / "report.html")
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_report_on_2432_ranks_stays_below_a_megabyte():
+    page = report_html(large_comparison(num_steps=2))
+    assert len(page.encode()) < 1_000_000
+    assert "To keep the file small" not in page  # every cell of every step is in it
+
+
+def test_maps_without_any_order_are_pooled_until_the_report_is_small(monkeypatch):
+    monkeypatch.setattr(document, "_LEAST_MAP_BYTES", 100)
+    monkeypatch.setattr(document, "MAX_BYTES", 0)
+    page = report_html(race())
+    assert "step 1: " in page and "calls are one cell" in page
+    assert "calls are one cell" not in report_html(one_origin())
 
 
 def full_disk(path, content):
