@@ -1,4 +1,4 @@
-"""Fill the cells of a map from the verdicts of ranks, a slice of calls at a time."""
+"""Fill the cells of a map from the verdicts of ranks, many steps at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison.ranks import RankComparison
 from detlab.views.cells.presence import presence_of
-from detlab.views.cells.programs import Program
+from detlab.views.cells.programs import Program, Stack
 from detlab.views.pooling import MATCH, UNTRACED, Codes, codes_of
 
 Cells = NDArray[np.uint8]
@@ -58,9 +58,9 @@ class Filler:
         cells = np.zeros((len(self._ranks) + 1, width), np.uint8)
         for program in self._programs:  # the calls of a step fill its columns without a gap
             cells[_range(program.members), : program.width(self._steps)] = MATCH
-            for number, part, found in self._odd(program, cells):
-                into = cells[number, int(part["column"]) :][: len(found)]
-                self._form.merge(into, found, out=into)
+            for number, odd in self._odd(program, cells):
+                into = cells[number, odd.stack.column :][: odd.stack.size]
+                self._form.merge(into, self._form.merge.reduce(odd.found, axis=0), out=into)
         return cells
 
     def of_ranks_by_step(self) -> Cells:
@@ -69,9 +69,11 @@ class Filler:
         for program in self._programs:
             here = np.searchsorted(self._steps, program.slices_in(self._steps)["step"])
             cells[np.ix_(program.members, here)] = MATCH
-            for number, part, found in self._odd(program, cells):
-                at = number, np.searchsorted(self._steps, part["step"])
-                cells[at] = self._form.merge(cells[at], self._form.merge.reduce(found))
+            for number, odd in self._odd(program, cells):
+                at = np.searchsorted(self._steps, odd.steps)
+                cells[number, at] = self._form.merge(
+                    cells[number, at], self._form.merge.reduce(odd.found, axis=1)
+                )
         return cells
 
     def of_ops(
@@ -96,33 +98,48 @@ class Filler:
         members = [self._ranks[number] for number in program.members.tolist()]
         plain = any(not rank.any_aside for rank in members)
         merged = np.full(len(members[0].verdicts), MATCH if plain else UNTRACED, np.uint8)
-        for _, part, found in self._odd(program):
-            into = merged[int(part["position"]) :][: len(found)]
-            self._form.merge(into, found, out=into)
+        for _, odd in self._odd(program):
+            into = merged[odd.position :][: odd.found.size]
+            self._form.merge(into, odd.found.ravel(), out=into)
         return merged
 
-    def _odd(self, program: Program, cells: Cells | None = None) -> Iterator[tuple[int, np.void, Cells]]:
-        """Give rank, slice and calls of everything but slices of matches.
+    def _odd(self, program: Program, cells: Cells | None = None) -> Iterator[tuple[int, _Odd]]:
+        """Give rank and calls of everything but steps of matches before and after those that differ.
 
         Calls of a rank with masks may be untraced, so that nothing is known of its row of ``cells`` before.
         """
-        slices = program.slices_in(self._steps)
+        stacks = [(stack, _bounds(stack)) for stack in program.stacks(self._steps)]
         for number in program.members.tolist():
-            if cells is not None and self._ranks[number].any_aside:
+            rank = self._ranks[number]
+            if cells is not None and rank.any_aside:
                 cells[number] = UNTRACED
-            for part, codes in odd_slices(self._ranks[number], slices):
-                yield number, part, self._form.made_from(codes)
+            for stack, bounds in stacks if len(rank.differing) or rank.any_aside else ():
+                edges = np.searchsorted(rank.differing, bounds)
+                odd = np.flatnonzero((edges[:-1] < edges[1:]) | rank.any_aside)
+                if len(odd):
+                    yield number, self._take(rank, stack, int(odd[0]), int(odd[-1]) + 1)
+
+    def _take(self, rank: RankComparison, stack: Stack, first: int, stop: int) -> _Odd:
+        """Take the calls of some steps of a stack."""
+        position = stack.position + first * stack.size
+        codes = codes_at(rank, slice(position, stack.position + stop * stack.size))
+        found = self._form.made_from(codes).reshape(stop - first, stack.size)
+        return _Odd(stack, position, stack.steps[first:stop], found)
 
 
-def odd_slices(rank: RankComparison, slices: NDArray[np.void]) -> Iterator[tuple[np.void, Codes]]:
-    """Give the codes of those slices of a rank that hold anything but matches; of all where it has masks."""
-    if not (len(rank.differing) or rank.any_aside):
-        return
-    first, stop = slices["position"], slices["position"] + slices["num_rows"]
-    edges = np.searchsorted(rank.differing, [first, stop])
-    for at in np.flatnonzero((edges[0] < edges[1]) | rank.any_aside).tolist():
-        here = slice(int(first[at]), int(stop[at]))
-        yield slices[at], codes_at(rank, here)
+class _Odd(NamedTuple):
+    """Some steps of a stack: position of the first call, the steps, and what their cells hold, a row each."""
+
+    stack: Stack
+    position: int
+    steps: NDArray[np.int32]
+    found: Cells
+
+
+def _bounds(stack: Stack) -> NDArray[np.int64]:
+    """Give the positions where the steps of a stack begin, and where the last one ends."""
+    bounds: NDArray[np.int64] = stack.position + stack.size * np.arange(len(stack.steps) + 1)
+    return bounds
 
 
 def codes_at(rank: RankComparison, positions: slice | NDArray[np.intp]) -> Codes:

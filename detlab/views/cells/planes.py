@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detlab.comparison import Comparison
+from detlab.comparison.ranks import RankComparison
 from detlab.views.cells.callees import Callees
 from detlab.views.cells.counts import count_calls
-from detlab.views.cells.fill import CODES, PRESENCE, Cells, Filler, odd_slices
+from detlab.views.cells.fill import CODES, PRESENCE, Cells, Filler, codes_at
 from detlab.views.cells.presence import table_of
 from detlab.views.cells.programs import Program, find_programs
 from detlab.views.pooling import MATCH, Codes
@@ -124,10 +125,18 @@ class Planes:
         first: int | None = None
         for program in self.programs:
             for number in program.members.tolist():
-                rank = self.cmp.ranks[number]
                 slices = program.slices if first is None else program.slices[program.slices["step"] < first]
-                found = odd_slices(rank, slices)
-                if rank.any_aside:
-                    found = ((part, codes) for part, codes in found if codes.max() > MATCH)
-                first = min((int(part["step"]) for part, _ in found), default=first)
+                found = _steps_that_differ(self.cmp.ranks[number], slices)
+                first = min(found, default=first)
         return first
+
+
+def _steps_that_differ(rank: RankComparison, slices: NDArray[np.void]) -> list[int]:
+    """Give the steps of those slices in which a call differs that was not set aside."""
+    bounds = slices["position"], slices["position"] + slices["num_rows"]
+    first, stop = np.searchsorted(rank.differing, bounds)
+    return [
+        int(slices["step"][at])
+        for at in np.flatnonzero(first < stop).tolist()
+        if not rank.any_aside or codes_at(rank, rank.differing[first[at] : stop[at]]).max() > MATCH
+    ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,25 @@ SLICE_DTYPE: Final = np.dtype(
 """Calls of one step that follow each other."""
 
 _LAYOUT: Final = ("step", "microbatch", "phase", "num_rows")
+
+
+class Stack(NamedTuple):
+    """Calls of several steps that follow each other, equally many of each.
+
+    Attributes
+    ----------
+    position
+        Of the first call.
+    size, column
+        Calls of each step, and the column of the first one.
+    steps
+        The steps, in the rank's order.
+    """
+
+    position: int
+    size: int
+    column: int
+    steps: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +82,16 @@ class Program:
         chosen: NDArray[np.void] = self.slices[np.isin(self.slices["step"], steps)]
         return chosen
 
+    def stacks(self, steps: Sequence[int]) -> list[Stack]:
+        """Put the slices of some steps into as few stacks as they make."""
+        slices = self.slices_in(steps)
+        before, after = slices[:-1], slices[1:]
+        joins = before["position"] + before["num_rows"] == after["position"]
+        for name in ("num_rows", "column"):
+            joins &= before[name] == after[name]
+        firsts = np.flatnonzero(np.append(True, ~joins)[: len(slices)]).tolist()
+        return [_stack(slices[first:stop]) for first, stop in pairwise([*firsts, len(slices)])]
+
     def runs(self, steps: Sequence[int]) -> list[tuple[int, int]]:
         """Give first and one past the last position of the calls of some steps, neighbours joined."""
         slices = self.slices_in(steps)
@@ -86,6 +116,11 @@ class Program:
         inside = column - here["column"]
         found = np.flatnonzero((inside >= 0) & (inside < here["num_rows"]))
         return int(here["position"][found[0]] + inside[found[0]]) if len(found) else None
+
+
+def _stack(slices: NDArray[np.void]) -> Stack:
+    position, size, column, _ = slices[0].item()
+    return Stack(position, size, column, slices["step"])
 
 
 def find_programs(ranks: Sequence[RankComparison]) -> tuple[list[Program], NDArray[np.intp]]:
