@@ -23,84 +23,79 @@ const KEYS = [
 const labelled = (text, ...controls) =>
   make("label", { class: "detlab-field" }, make("span", {}, text), ...controls);
 
-const choices = (select, names, chosen) => {
-  const texts = names.map(([, text]) => text);
-  if (
-    !same(
-      texts,
-      [...select.options].map((option) => option.textContent),
-    )
-  ) {
+const button = (text, click, props = {}) => make("button", { type: "button", click, ...props }, text);
+
+/** What a button needs whose text is a mere sign. */
+const named = (name) => ({ "aria-label": name, title: name });
+
+/** Offer choices, [value, text] each; they are made anew only when they change, for one may be in use. */
+function choices(select, names, chosen) {
+  const present = Array.from(select.options, ({ value, textContent }) => [value, textContent]);
+  if (!same(present, names)) {
     select.replaceChildren(...names.map(([value, text]) => make("option", { value }, text)));
   }
   select.value = chosen;
-};
+}
 
 /** The controls above the map: they ask the map for another state, and show the one that is wanted. */
 export class Tools {
   constructor(map) {
     this.map = map;
-    const button = (text, label, act) =>
-      make("button", { type: "button", "aria-label": label, title: label, click: act }, text);
     this.view = make("select", { change: () => this.changeView() });
     this.order = make("select", { change: () => map.want({ order: this.order.value, window: null }) });
-    this.slider = make("input", {
-      type: "range",
-      min: 0,
-      step: 1,
-      input: () => map.wantStep(Number(this.slider.value)),
+    this.help = keysHelp();
+    this.keys = button("Keys", () => this.toggleKeys(), {
+      "aria-expanded": "false",
+      "aria-controls": this.help.id,
     });
-    this.before = button("‹", "Previous step", () => map.moveStep(-1));
-    this.after = button("›", "Next step", () => map.moveStep(1));
+    this.node = make(
+      "div",
+      { class: "detlab-tools", role: "group", "aria-label": "Controls of the map" },
+      labelled("View", this.view),
+      labelled("Rows by", this.order),
+      this.makeSteps(),
+      this.makeZoom(),
+      this.keys,
+      this.makeFinder(),
+    );
+  }
+
+  makeSteps() {
+    const { map } = this;
+    const step = () => map.wantStep(Number(this.slider.value));
+    this.slider = make("input", { type: "range", min: 0, step: 1, input: step });
+    this.before = button("‹", () => map.moveStep(-1), named("Previous step"));
+    this.after = button("›", () => map.moveStep(1), named("Next step"));
     this.step = make("output", { class: "detlab-step" });
-    this.worst = make("button", { type: "button", click: () => this.toggleWorst() }, "worst over steps");
+    this.worst = button("worst over steps", () => this.toggleWorst());
+    const slider = labelled("Step", this.slider);
+    return make("span", { class: "detlab-field" }, this.before, slider, this.after, this.step, this.worst);
+  }
+
+  makeZoom() {
+    const { map } = this;
+    return make(
+      "span",
+      { class: "detlab-field" },
+      button("−", () => map.zoomButton(2), named("Zoom out")),
+      button("+", () => map.zoomButton(0.5), named("Zoom in")),
+      button("Show all", () => map.reset()),
+    );
+  }
+
+  makeFinder() {
     this.text = make("input", {
       type: "search",
       class: "detlab-search",
       placeholder: "op or scope",
       "aria-label": "Search for an op or scope",
       keydown: (event) => event.key === "Enter" && this.search(),
-      input: () => !this.text.value && map.clearFound(),
+      input: () => !this.text.value && this.map.clearFound(),
     });
     this.count = make("output", { class: "detlab-count" });
-    this.keys = make(
-      "button",
-      { type: "button", "aria-expanded": "false", click: () => this.toggleKeys() },
-      "Keys",
-    );
-    this.help = keysHelp();
-    this.keys.setAttribute("aria-controls", this.help.id);
-    this.finder = make(
-      "span",
-      { class: "detlab-field" },
-      this.text,
-      make("button", { type: "button", click: () => this.search() }, "Next"),
-      this.count,
-    );
-    this.node = make(
-      "div",
-      { class: "detlab-tools", role: "group", "aria-label": "Controls of the map" },
-      labelled("View", this.view),
-      labelled("Rows by", this.order),
-      make(
-        "span",
-        { class: "detlab-field" },
-        this.before,
-        labelled("Step", this.slider),
-        this.after,
-        this.step,
-        this.worst,
-      ),
-      make(
-        "span",
-        { class: "detlab-field" },
-        button("−", "Zoom out", () => map.zoomButton(2)),
-        button("+", "Zoom in", () => map.zoomButton(0.5)),
-        make("button", { type: "button", click: () => map.reset() }, "Show all"),
-      ),
-      this.keys,
-      this.finder,
-    );
+    const next = button("Next", () => this.search());
+    this.finder = make("span", { class: "detlab-field" }, this.text, next, this.count);
+    return this.finder;
   }
 
   show(wanted, meta) {
@@ -113,20 +108,22 @@ export class Tools {
       wanted.order,
     );
     this.order.disabled = wanted.rows === "op";
-    const [one, byStep] = [meta.steps.length < 2, wanted.columns === "step"];
-    const at = meta.steps.indexOf(wanted.step);
-    this.slider.max = Math.max(0, meta.steps.length - 1);
-    if (at >= 0) this.slider.value = at;
-    for (const control of [this.slider, this.before, this.after, this.worst]) control.disabled = byStep;
-    this.worst.setAttribute("aria-pressed", String(wanted.step === null));
-    for (const control of [this.slider, this.before, this.after, this.worst]) control.hidden = one;
-    const all = one ? `${meta.steps[0] ?? "none"}` : `all ${number(meta.steps.length)}`;
-    this.step.textContent = wanted.step === null ? all : `${wanted.step}`;
-    this.slider.setAttribute(
-      "aria-valuetext",
-      wanted.step === null ? "worst over all steps" : `step ${wanted.step}`,
-    );
+    this.showStep(wanted, meta.steps);
     this.finder.hidden = meta.searchable === false;
+  }
+
+  showStep({ step, columns }, steps) {
+    const [isWorst, isOne] = [step === null, steps.length < 2];
+    for (const control of [this.slider, this.before, this.after, this.worst]) {
+      control.disabled = columns === "step";
+      control.hidden = isOne;
+    }
+    this.slider.max = Math.max(0, steps.length - 1);
+    if (steps.includes(step)) this.slider.value = steps.indexOf(step);
+    this.slider.setAttribute("aria-valuetext", isWorst ? "worst over all steps" : `step ${step}`);
+    this.worst.setAttribute("aria-pressed", String(isWorst));
+    const all = isOne ? (steps[0] ?? "none") : `all ${number(steps.length)}`;
+    this.step.textContent = isWorst ? all : step;
   }
 
   changeView() {
