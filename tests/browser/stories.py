@@ -33,12 +33,12 @@ def hostile(folder: Path) -> Comparison:
     runs = []
     for label, word in (("a", "y"), ("b", "z")):
         ranks = {rank: [*_calls(word if rank else "y")] for rank in range(2)}
-        recipe = {"host": EVIL, "rack": EVIL, EVIL: EVIL + label, "env": {EVIL: label}}
+        recipe = {EVIL: EVIL + label, "env": {EVIL: label}}
         run = make_run(
             ranks,
             label=EVIL + label,
             coordinates={rank: Coordinate(dp=rank) for rank in ranks},
-            recipes=dict.fromkeys(ranks, recipe),
+            recipes={rank: {"host": f"{rank}{EVIL}", "rack": f"{EVIL}{rank}", **recipe} for rank in ranks},
         )
         path = save_run(run, folder / f"{FILE_NAME}{label}")
         runs.append(with_metric(dl.load_run(path), [1.0, 2.0 if word == "y" else 3.0], EVIL))
