@@ -10,19 +10,21 @@ from typing import Any, Final
 import polars as pl
 
 from detlab.comparison.call import CallDetails, CallRef, Link, Members, Peers, TensorPair, TensorSide
-from detlab.comparison.call.tensors import most_telling
-from detlab.comparison.call.words import (
+from detlab.comparison.call.part_words import (
     digest_words,
     form_words,
     gives_words,
     link_words,
     pair_words,
     peers_words,
-    place,
-    sentences,
     tensor_name,
     unmade_words,
     value_words,
+)
+from detlab.comparison.call.tensors import most_telling
+from detlab.comparison.call.words import (
+    place,
+    sentences,
 )
 from detlab.schema import Verdict
 from detlab.views.map_html import SYMBOLS
@@ -160,7 +162,7 @@ def _links(details: CallDetails, links: bool) -> str:
     used = "".join(_link(link, "taken by", details.call, links) for link in details.links.users)
     more = details.links.num_users - len(details.links.users)
     used += f"<li>… and {more:,} more calls that take it.</li>" if more > 0 else ""
-    unmade = unmade_words(details)
+    unmade = unmade_words(details.links)
     made += f"<li>{html(unmade)}</li>" if unmade else ""
     return _section("Where its inputs come from", made) + _section("Where its outputs go", used)
 

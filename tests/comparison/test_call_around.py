@@ -7,8 +7,10 @@ import pytest
 
 from detlab import compare, load_comparison
 from detlab.comparison.call import call_details
-from detlab.comparison.call.words import (
+from detlab.comparison.call.part_words import (
     peers_words,
+)
+from detlab.comparison.call.words import (
     sentences,
 )
 from detlab.errors import InputError

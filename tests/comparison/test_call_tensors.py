@@ -6,18 +6,21 @@ import pytest
 
 from detlab import compare
 from detlab.comparison.call import call_details
-from detlab.comparison.call.words import (
+from detlab.comparison.call.part_words import (
     digest_words,
     link_words,
     pair_words,
-    sentences,
     tensor_name,
     unmade_words,
     value_words,
 )
-from detlab.schema import Evidence, Flag, Phase
+from detlab.comparison.call.words import (
+    sentences,
+)
+from detlab.schema import Evidence, Flag, Phase, Side
 from detlab.store import memory_trace
 from detlab.testing import Call, make_run, save_run
+from detlab.testing.synthetic import word_digest
 from tests.comparison.call_stories import OTHER, XOR, one, op, run, story
 from tests.comparison.stories import ALL_GATHER, INDEX_ADD, MM, collective, item, mm
 
@@ -71,18 +74,10 @@ def test_a_zero_xor_digest_over_several_elements_is_weak_and_an_exact_one_is_not
 
 def test_a_digest_of_zero_is_weak_where_it_is_an_xor():
     runs = [run([op(**XOR)]) for _ in "ab"]
-    cmp = compare(*(make_zero(each) for each in runs))
+    cmp = compare(*(with_digest(each, word_digest("i"), 0) for each in runs))
     first_input, output = call_details(cmp, 0, 0).tensors
     assert (first_input.is_weak, pair_words(first_input)) == (True, "same (screen, weak)")
     assert (output.is_weak, pair_words(output)) == (False, "same (screen)")
-
-
-def make_zero(each):
-    """Give the first tensor of a run a digest of zero."""
-    (trace,) = each.ranks
-    details = trace.details.rows[0].copy()
-    details["digest"][0] = 0
-    return replace(each, ranks=(memory_trace(trace.header, trace.names, trace.events.rows[0], details),))
 
 
 def test_an_absmax_that_differs_overrides_equal_digests():
@@ -90,6 +85,34 @@ def test_an_absmax_that_differs_overrides_equal_digests():
     pair = call_details(*one(*calls)).tensors[0]
     assert (pair.same, pair.evidence) == (False, "statistic")
     assert "the digest missed it" in pair_words(pair)
+
+
+def test_a_sum_that_differs_beside_an_equal_digest_leaves_open_which_tensor_differs():
+    """What is folded beside a screen counts: the inputs differ, and no digest of theirs shows it."""
+
+    def pair(totals, **more):
+        calls = [op(stats={"i": (1.0, total, 0, 0)}, **more) for total in totals]
+        return call_details(*one(*calls))
+
+    details = pair((1.0, 2.0), evidence=Evidence.SCREEN)
+    assert (details.call.verdict, details.inputs.same, details.tensors[0].same) == ("absorbed", False, None)
+    assert "equal digests and other sums" in pair_words(details.tensors[0])
+    assert "which of them is not known; of 1 nothing can be said" in " ".join(sentences(details))
+    assert pair((1.0, 1.0), evidence=Evidence.SCREEN).tensors[0].same is True
+    assert pair((1.0, 2.0)).tensors[0].same is True  # a sum says nothing beside an exact digest
+
+
+def test_a_difference_that_no_digest_of_a_tensor_shows_is_said():
+    calls = [op(["i", "j"]), op(["i", "j"], scalars=[0.5])]
+    cmp = compare(*(without_scalars(run([call])) for call in calls))
+    assert "Its inputs differ, which no digest of theirs shows." in sentences(call_details(cmp, 0, 0))
+
+
+def without_scalars(each):
+    (trace,) = each.ranks
+    details = trace.details.rows[0]
+    kept = details[details["side"] != Side.SCALARS]
+    return replace(each, ranks=(memory_trace(trace.header, trace.names, trace.events.rows[0], kept),))
 
 
 def test_a_missing_tensor_does_not_lower_what_the_others_prove():
@@ -132,8 +155,8 @@ def test_a_side_whose_tensors_were_not_recorded_one_by_one_says_so():
     details = call_details(cmp, 0, 0)
     text = " ".join(sentences(details))
     assert "Its inputs match (exact" in text
-    assert "Its outputs differ, and which of them was not recorded; of 1 nothing can be said." in text
-    assert "cannot be followed: its tensors were not recorded one by one" in unmade_words(details)
+    assert "Its outputs differ, and which of them is not known; of 1 nothing can be said." in text
+    assert "cannot be followed: its tensors were not recorded one by one" in unmade_words(details.links)
 
 
 def without_details(each):
@@ -224,6 +247,24 @@ def test_an_equal_digest_in_other_memory_is_said_to_be_all_that_is_known_and_not
     assert makers(y=("one", 0, 4)) == []
 
 
+def test_a_digest_of_zero_alone_leads_nowhere():
+    def links(digest):
+        nowhere = dict.fromkeys("xyz", ("", 0, 0))
+        runs = [run([op(["x"], ["y"], places=nowhere), mm("y", "z", places=nowhere)]) for _ in "ab"]
+        cmp = compare(*(with_digest(each, word_digest("y"), digest) for each in runs))
+        return len(call_details(cmp, 0, 0).links.users)
+
+    assert (links(7), links(0)) == (1, 0)
+
+
+def with_digest(each, old, new):
+    """Give a run in which one digest of tensors is another."""
+    (trace,) = each.ranks
+    details = trace.details.rows[0].copy()
+    details["digest"][details["digest"] == old] = new
+    return replace(each, ranks=(memory_trace(trace.header, trace.names, trace.events.rows[0], details),))
+
+
 def test_memory_that_was_written_again_is_made_by_the_last_write():
     places = dict.fromkeys(("y", "new", "z"), ("pool", 0, 64))
     calls = [
@@ -259,8 +300,8 @@ def test_a_number_that_differs_leads_to_the_host_read_before_it():
 
 def test_an_input_that_nothing_made_is_said_and_one_that_something_made_is_not():
     cmp = compare(*[make_run({0: chain(("x", "y"), ("y", "z"))})] * 2)
-    assert unmade_words(call_details(cmp, 0, 0)).startswith("Input 0: made by no recorded call before it")
-    assert unmade_words(call_details(cmp, 0, 1)) == ""
+    unmade = [unmade_words(call_details(cmp, 0, position).links) for position in (0, 1)]
+    assert unmade == ["Input 0: made by no recorded call before it, as far as was looked.", ""]
 
 
 def test_users_are_counted_and_only_the_nearest_named():

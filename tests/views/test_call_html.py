@@ -9,7 +9,15 @@ from hypothesis import given
 
 from detlab import compare
 from detlab.comparison.call import call_details
-from detlab.comparison.call.words import pair_words, peers_words, place, sentences, tensor_name
+from detlab.comparison.call.part_words import (
+    pair_words,
+    peers_words,
+    tensor_name,
+)
+from detlab.comparison.call.words import (
+    place,
+    sentences,
+)
 from detlab.testing import Call, make_run
 from detlab.views.call_html import call_html, verdict_badge
 from tests.comparison.call_stories import STORIES, op, run, story

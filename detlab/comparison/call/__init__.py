@@ -7,7 +7,8 @@ from detlab.comparison.call.links import Link
 from detlab.comparison.call.members import Member, Members
 from detlab.comparison.call.peers import Peer, Peers, Programs
 from detlab.comparison.call.refs import CallRef
-from detlab.comparison.call.tensors import SideState, TensorPair, TensorSide
+from detlab.comparison.call.sides import SideState
+from detlab.comparison.call.tensors import TensorPair, TensorSide
 
 __all__ = [
     "CallDetails",

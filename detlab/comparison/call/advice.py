@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from detlab.comparison.call.refs import CallRef
-from detlab.comparison.call.tensors import SideState
+from detlab.comparison.call.sides import SideState
 from detlab.comparison.captured import Captured
 
 if TYPE_CHECKING:

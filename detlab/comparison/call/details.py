@@ -11,17 +11,10 @@ from detlab.comparison.call.advice import next_step
 from detlab.comparison.call.links import Links, links_of
 from detlab.comparison.call.members import Members, members_of
 from detlab.comparison.call.peers import Peers
+from detlab.comparison.call.recorded import Recorded, recorded_at
 from detlab.comparison.call.refs import CallRef, call_ref, neighbours
-from detlab.comparison.call.tensors import (
-    MAX_TENSORS,
-    Recorded,
-    SideState,
-    TensorPair,
-    most_telling,
-    pair_tensors,
-    recorded_at,
-    side_state,
-)
+from detlab.comparison.call.sides import SideState, side_state
+from detlab.comparison.call.tensors import MAX_TENSORS, TensorPair, most_telling, pair_tensors
 from detlab.comparison.call.unknown import why_unknown
 from detlab.comparison.captured import Captured
 from detlab.comparison.contradictions import num_lanes

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from detlab.comparison.call.tensors import fold_statement, recorded_at
+from detlab.comparison.call.recorded import recorded_at
+from detlab.comparison.call.sides import fold_statement
 from detlab.comparison.communication import Collective, GroupJudge
 from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from detlab.comparison.call.recorded import Recorded
 from detlab.comparison.lineage import XOR_DIGEST
-from detlab.comparison.ranks import RankComparison
 from detlab.digest import ALGORITHM
-from detlab.schema import EVENT_DTYPE, Evidence, Flag, Meta, Side, TensorMeta
-from detlab.store import RankTrace
-
-Event = Mapping[str, int]
-"""One event row, by column."""
-
-Rows = Mapping[tuple[int, int], np.void]
-"""Detail rows of one event by side and index."""
+from detlab.schema import Evidence, Meta, Side, TensorMeta
 
 MAX_TENSORS: Final = 256
 """So many tensors of a call are kept, those that differ first; all are counted."""
@@ -108,85 +101,6 @@ class TensorPair:
         return {**{name: getattr(self, name) for name in self.__slots__}, **sides}
 
 
-@dataclass(frozen=True, slots=True)
-class SideState:
-    """All inputs of a call together, or all its outputs.
-
-    Attributes
-    ----------
-    same, evidence, why
-        As in `TensorPair`.
-    num_tensors
-        Number of tensors, in the run that has more of them.
-    num_parts
-        Number of tensors, scalar folds and generator states that either run has.
-    num_differing, num_unsaid
-        How many of them differ, and of how many nothing can be said.
-    is_weak
-        Whether equality rests on a weak digest.
-    is_open
-        Whether some input was not recorded.
-    """
-
-    same: bool | None
-    evidence: str
-    why: str = ""
-    num_tensors: int = 0
-    num_parts: int = 0
-    num_differing: int = 0
-    num_unsaid: int = 0
-    is_weak: bool = False
-    is_open: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the state as JSON has it."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What one run recorded of a call.
-
-    Attributes
-    ----------
-    event, meta
-        Its event row, and the meta that the row names.
-    rows
-        Its detail rows by side and index.
-    """
-
-    event: Event
-    meta: Meta
-    rows: Rows
-
-
-_EVENT: Final = tuple(name for name in EVENT_DTYPE.names or () if name != "call")
-"""Columns of an event that are read; those around it, which others ask for, are decoded in one go with it."""
-
-
-def recorded_at(
-    rank: RankComparison, position: int, *, with_tensors: bool = True
-) -> tuple[Recorded | None, Recorded | None]:
-    """Give what run a and run b recorded of a call; None where a run does not make it."""
-    rows = rank.rows_at(position)
-    a, b = (
-        None if row < 0 else _recorded(trace, row, with_tensors)
-        for trace, row in zip((rank.a, rank.b), rows, strict=True)
-    )
-    return a, b
-
-
-def _recorded(trace: RankTrace, row: int, with_tensors: bool) -> Recorded:
-    columns = trace.columns(row, row + 1, _EVENT)
-    event = {name: int(column[0]) for name, column in columns.items()}
-    rows: dict[tuple[int, int], np.void] = {}
-    for detail in trace.details_of(row) if with_tensors else ():
-        rows.setdefault(
-            (int(detail["side"]), int(detail["index"])), detail
-        )  # a damaged one can be there twice
-    return Recorded(event, trace.names.metas[event["meta"]], rows)
-
-
 def pair_tensors(a: Recorded | None, b: Recorded | None, num_lanes: int) -> list[TensorPair]:
     """Put the tensors of a call side by side: inputs, scalars, generator, outputs, results."""
     found = []
@@ -272,11 +186,26 @@ def _statement(
     if a is None or b is None:
         return False, Evidence.STRUCTURE, f"only run {'b' if a is None else 'a'} has it"
     if side in (Side.INPUT, Side.OUTPUT) and run_a.meta.algorithm != run_b.meta.algorithm:
-        return None, Evidence.NONE, _other_kinds(run_a, run_b)
-    return _by_digest(a, b, min(_level(run_a, side), _level(run_b, side)))
+        return None, Evidence.NONE, other_kinds(run_a, run_b)
+    same, level, why = _by_digest(a, b, min(_level(run_a, side), _level(run_b, side)))
+    if same and level <= Evidence.SCREEN and a.total != b.total and not _is_fold_equal(side, run_a, run_b):
+        return None, Evidence.NONE, _OTHER_SUM
+    return same, level, why
 
 
-def _other_kinds(a: Recorded, b: Recorded) -> str:
+_OTHER_SUM: Final = (
+    "equal digests and other sums: the digest missed a difference, or the order of additions shows"
+)
+
+
+def _is_fold_equal(side: Side, a: Recorded, b: Recorded) -> bool:
+    """Say whether one side as a whole is equal, where a sum counts as far as no order can change it."""
+    name = "out_digest" if side is Side.OUTPUT else "in_digest"
+    return a.event[name] == b.event[name]
+
+
+def other_kinds(a: Recorded, b: Recorded) -> str:
+    """Say that digests of two algorithms say nothing together."""
     names = " and ".join(each.meta.algorithm or "none" for each in (a, b))
     return f"digests of different kinds ({names}) cannot be compared"
 
@@ -292,13 +221,14 @@ def _by_digest(a: TensorSide, b: TensorSide, level: Evidence) -> tuple[bool | No
         return None, level, "what its digest proves is not known"
     if a.digest != b.digest:
         soft = level == Evidence.STATISTIC
-        return (None, Evidence.NONE, _SOFT) if soft else (False, level, "")
+        return (None, Evidence.NONE, SOFT) if soft else (False, level, "")
     if a.absmax is not None and b.absmax is not None and _bits(a.absmax) != _bits(b.absmax):
         return False, Evidence.STATISTIC, "the digests are equal and absmax differs: the digest missed it"
     return True, level, ""
 
 
-_SOFT: Final = "statistics differ, which float reductions can do for equal bits"
+SOFT: Final = "statistics differ, which float reductions can do for equal bits"
+"""Why differing statistics are no difference."""
 
 
 def _other_form(a: TensorSide, b: TensorSide) -> str:
@@ -326,53 +256,6 @@ def _is_weak(run: Recorded | None, tensor: TensorSide | None) -> bool:
 
 def _bits(number: float) -> bytes:
     return np.float64(number).tobytes()
-
-
-def side_state(side: Side, a: Recorded | None, b: Recorded | None, pairs: Sequence[TensorPair]) -> SideState:
-    """Say what is known of all inputs, or of all outputs, as the verdict takes them: by their fold."""
-    names = ("output", "results") if side is Side.OUTPUT else ("input", "scalars", "generator")
-    mine = [pair for pair in pairs if pair.side in names]
-    same, level, why = fold_statement(side, a, b)
-    flag = Flag.WEAK_OUTPUT if side is Side.OUTPUT else Flag.WEAK_INPUT
-    flags = (a.event["flags"] if a else 0) | (b.event["flags"] if b else 0)
-    return SideState(
-        same=same,
-        evidence=level.name.lower(),
-        why=why,
-        num_tensors=max(each.event["n_out" if side is Side.OUTPUT else "n_in"] for each in (a, b) if each),
-        num_parts=len(mine),
-        num_differing=sum(pair.same is False for pair in mine),
-        num_unsaid=sum(pair.same is None for pair in mine),
-        is_weak=same is True and bool(flags & flag or any(pair.is_weak for pair in mine)),
-        is_open=side is Side.INPUT and bool(flags & Flag.OPEN_INPUTS),
-    )
-
-
-def fold_statement(side: Side, a: Recorded | None, b: Recorded | None) -> tuple[bool | None, Evidence, str]:
-    """Say whether one side as a whole is the same in both runs, on what evidence, and why not."""
-    if a is None or b is None:
-        return None, Evidence.NONE, f"only run {'b' if a is None else 'a'} makes this call"
-    if a.meta.algorithm != b.meta.algorithm:
-        return None, Evidence.NONE, _other_kinds(a, b)
-    shift, name = (0, "out_digest") if side is Side.OUTPUT else (4, "in_digest")
-    levels = [Evidence(each.event["evidence"] >> shift & 15) for each in (a, b)]
-    level, equal = min(levels), a.event[name] == b.event[name]
-    if level == Evidence.NONE:
-        return None, level, _no_evidence(side, levels, (a, b))
-    if level == Evidence.STRUCTURE and equal:
-        return None, Evidence.NONE, "only shapes and dtypes were recorded, no values"
-    if level == Evidence.STATISTIC and not equal:
-        return None, Evidence.NONE, _SOFT
-    return equal, level, ""
-
-
-def _no_evidence(side: Side, levels: Sequence[Evidence], runs: Sequence[Recorded]) -> str:
-    what = "outputs" if side is Side.OUTPUT else "inputs"
-    if max(levels) != Evidence.NONE:
-        return f"run {'b' if levels[1] == Evidence.NONE else 'a'} has no evidence of its {what}"
-    if any(at == side for run in runs for at, _ in run.rows):
-        return f"not all {what} have a digest"
-    return f"its {what} have no digest"
 
 
 def most_telling(pairs: Sequence[TensorPair], limit: int) -> list[TensorPair]:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from detlab.comparison.call.refs import CallRef
-from detlab.comparison.call.tensors import TensorPair, TensorSide, most_telling
-from detlab.comparison.call.words import (
+from detlab.comparison.call.part_words import (
     digest_words,
     form_words,
-    headline,
     link_words,
     pair_words,
     peers_words,
-    place,
     ref_words,
-    sentences,
     tensor_name,
     unmade_words,
     value_words,
+)
+from detlab.comparison.call.refs import CallRef
+from detlab.comparison.call.tensors import TensorPair, TensorSide, most_telling
+from detlab.comparison.call.words import (
+    headline,
+    place,
+    sentences,
 )
 from detlab.comparison.text import wrapped
 
@@ -70,13 +72,13 @@ def _form(a: TensorSide | None, b: TensorSide | None) -> str:
 def _links(details: CallDetails) -> Iterator[str]:
     links = details.links
     for link in links.makers[:_MAX_OTHERS]:
-        yield f"{link_words(link)} made by {ref_words(link.call, details)}"
+        yield f"{link_words(link)} made by {ref_words(link.call, details.call)}"
     if links.makers[_MAX_OTHERS:]:
         yield f"… and {len(links.makers) - _MAX_OTHERS} more inputs made by recorded calls"
-    if unmade_words(details):
-        yield unmade_words(details)
+    if unmade_words(details.links):
+        yield unmade_words(details.links)
     for link in links.users[:_MAX_OTHERS]:
-        yield f"{link_words(link)} taken by {ref_words(link.call, details)}"
+        yield f"{link_words(link)} taken by {ref_words(link.call, details.call)}"
     if links.num_users > _MAX_OTHERS:
         yield f"… and {links.num_users - _MAX_OTHERS:,} more calls that take it"
 
@@ -88,4 +90,4 @@ def _around(details: CallDetails) -> Iterator[str]:
 
 def _named(word: str, calls: Sequence[CallRef], details: CallDetails) -> Iterator[str]:
     for call in calls:
-        yield f"{word}: {ref_words(call, details)}"
+        yield f"{word}: {ref_words(call, details.call)}"

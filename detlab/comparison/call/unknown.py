@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from detlab.comparison.call.members import Members
-from detlab.comparison.call.tensors import SideState
+from detlab.comparison.call.sides import SideState
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.reasons import REASONS
 from detlab.comparison.roots import unknown_reason

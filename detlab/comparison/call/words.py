@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from detlab.comparison.call.links import Link
-from detlab.comparison.call.members import Member, Members
-from detlab.comparison.call.peers import Peers
-from detlab.comparison.call.refs import CallRef
-from detlab.comparison.call.tensors import SideState, TensorPair, TensorSide
+from detlab.comparison.call.members import Members
+from detlab.comparison.call.part_words import numbered
+from detlab.comparison.call.sides import SideState
 from detlab.comparison.ignored import WHY
 from detlab.comparison.reasons import REASONS
 from detlab.comparison.text import PROVES
-from detlab.run import spans
 from detlab.schema import Evidence, Verdict
-from detlab.text import shorten
 
 if TYPE_CHECKING:
     from detlab.comparison.call.details import CallDetails
-
-_LONGEST: Final = 60
-"""So many characters of another call's names are shown."""
-
-_MAX_NAMED: Final = 10
-"""So many lanes or ranks are named one by one in a sentence."""
 
 FLAGS: Final = {
     "view": "it gives the bytes of its input under another shape",
@@ -150,7 +139,7 @@ def _why_origin(details: CallDetails) -> str:
         equal = "what it depends on is equal on every member, and its output differs"
         return f": {details.members.reason or equal}"
     if inputs.same is False:
-        lanes = _numbered("lane", details.origin_lanes) if details.origin_lanes else ""
+        lanes = numbered("lane", details.origin_lanes) if details.origin_lanes else ""
         return f": in {lanes} the same inputs gave other outputs" if lanes else f": {REASONS['order'].why}"
     return _with_equal_inputs(details)
 
@@ -211,24 +200,18 @@ def _how_many(state: SideState) -> str:
     """Count the tensors that differ, where they were recorded one by one."""
     unsaid = f"; of {state.num_unsaid:,} nothing can be said" if state.num_unsaid else ""
     if not state.num_differing:
-        return f", and which of them was not recorded{unsaid}"
+        return f", and which of them is not known{unsaid}" if unsaid else ", which no digest of theirs shows"
     return f" ({state.num_differing:,} of {state.num_parts:,}{unsaid})"
 
 
 def _lanes(details: CallDetails) -> Iterator[str]:
     if details.num_lanes and details.differing_lanes:
-        lanes = _numbered("lane", details.differing_lanes)
+        lanes = numbered("lane", details.differing_lanes)
         yield f"Of its {details.num_lanes:,} lanes, which are judged one by one, {lanes} differ."
 
 
-def _numbered(noun: str, numbers: Sequence[int]) -> str:
-    named = spans(list(numbers[:_MAX_NAMED]))
-    more = f" and {len(numbers) - _MAX_NAMED:,} more" if len(numbers) > _MAX_NAMED else ""
-    return f"{noun}{'' if len(numbers) == 1 else 's'} {named}{more}"
-
-
 def _ranks(ranks: Sequence[int]) -> str:
-    return _numbered("rank", ranks)
+    return numbered("rank", ranks)
 
 
 def _members(members: Members) -> Iterator[str]:
@@ -256,11 +239,6 @@ _GIVES: Final = {
 }
 
 
-def gives_words(member: Member) -> str:
-    """Say what one member gave, by its own record."""
-    return {"equal": "is equal", "differs": "differs", "unknown": "not known"}.get(member.gives, member.gives)
-
-
 def _flags(details: CallDetails) -> Iterator[str]:
     said = {kind for kind, _ in details.set_aside}
     said |= {"weak_input"} if any(note.startswith("weak inputs") for note in details.notes) else set()
@@ -282,100 +260,3 @@ def _call_sites(details: CallDetails) -> Iterator[str]:
 def _findings(details: CallDetails) -> Iterator[str]:
     for number, kind in zip(details.findings, details.finding_classes, strict=True):
         yield f"Finding {number} ({kind}) names this site."
-
-
-def tensor_name(pair: TensorPair) -> str:
-    """Name one tensor of a call."""
-    if pair.side in _NAMES:
-        return _NAMES[pair.side]
-    lane = "" if pair.lane is None else f" (lane {pair.lane})"
-    return f"{pair.side} {pair.index}{lane}"
-
-
-_NAMES: Final = {"scalars": "numbers given", "results": "numbers returned", "generator": "generator state"}
-
-
-def pair_words(pair: TensorPair) -> str:
-    """Say what is known of one tensor: the same on which evidence, different, or why nothing can be said."""
-    if pair.same is None:
-        return pair.why
-    if pair.same:
-        return f"same ({pair.evidence}{', weak' if pair.is_weak else ''})"
-    return f"differs: {pair.why}" if pair.why else "differs"
-
-
-def form_words(tensor: TensorSide | None) -> str:
-    """Write dtype and shape of a tensor; nothing where they were not recorded."""
-    if tensor is None or not tensor.dtype:
-        return ""
-    return f"{tensor.dtype} [{', '.join(map(str, tensor.shape))}]"
-
-
-def value_words(tensor: TensorSide | None) -> str:
-    """Say what its numbers are like; absent, NaN, Inf, zero and empty are different states."""
-    if tensor is None or tensor.absmax is None:
-        return ""
-    if not math.isfinite(tensor.absmax):  # a foreign trace does not count, and says no more than that
-        return f"{'NaN' if math.isnan(tensor.absmax) else 'Inf'} in it"
-    size = tensor.num_elements if tensor.dtype else -1
-    if size == 0:
-        return "empty"
-    odd = [_how_often("NaN", tensor.nans or 0, size), _how_often("Inf", tensor.infs or 0, size)]
-    odd = [each for each in odd if each]
-    if any(each.startswith("all ") for each in odd):
-        return " and ".join(odd)
-    zero = ("the others zero" if odd else "all zero") if tensor.absmax == 0 else ""
-    return ", ".join([*odd, zero or f"absmax {tensor.absmax!r}, sum {tensor.total!r}"])
-
-
-def _how_often(name: str, count: int, size: int) -> str:
-    """Count what is no number."""
-    if not count:
-        return ""
-    return f"all {name}" if count == size else f"{count:,} {name}"
-
-
-def digest_words(pair: TensorPair) -> tuple[str, str]:
-    """Write the digests of both runs, short where the short forms tell them apart."""
-    a, b = (each.digest if each else None for each in (pair.a, pair.b))
-    size = _SHORT if a == b or not (a and b) or a[:_SHORT] != b[:_SHORT] else None
-    return tuple("not recorded" if each is None else each[:size] for each in (a, b))  # type: ignore[return-value]
-
-
-_SHORT: Final = 8
-
-
-def ref_words(ref: CallRef, details: CallDetails) -> str:
-    """Name another call: its op, its module, its step where that is another one, and its verdict."""
-    step = f" in step {ref.step}" if ref.step != details.call.step else ""
-    rank = f" on rank {ref.rank}" if ref.rank != details.call.rank else ""
-    aside = ", set aside" if ref.set_aside else ""
-    name = f"{shorten(ref.op, _LONGEST)} in {shorten(ref.scope, _LONGEST) or 'no module'}"
-    return f"{name}{step}{rank} ({ref.verdict}{aside})"
-
-
-def link_words(link: Link) -> str:
-    """Name the tensor that a link is about, and how the link is known."""
-    by = {"storage": ", by its bytes in memory", "digest": ", by an equal digest"}.get(link.by, "")
-    run = "" if link.run == "a" else " in run b"
-    return f"{_NAMES.get(link.side, f'{link.side} {link.index}')}{run}{by}"
-
-
-def unmade_words(details: CallDetails) -> str:
-    """Say which inputs no recorded call near it made; empty when each has a maker."""
-    links = details.links
-    if links.not_followed:
-        return f"What made its inputs cannot be followed: {links.not_followed}."
-    if not links.unmade:
-        return ""
-    inputs = _capital(_numbered("input", links.unmade))
-    return f"{inputs}: made by no recorded call before it, as far as was looked."
-
-
-def peers_words(peers: Peers) -> str:
-    """Count the verdicts of the same site on all other ranks."""
-    parts = [f"{count:,} {verdict}" for verdict, count in peers.counts.items()]
-    parts += [f"{peers.num_aside:,} set aside"] if peers.num_aside else []
-    parts += [f"{peers.num_without:,} without this call"] if peers.num_without else []
-    parts += [f"{peers.num_unseen:,} not looked at"] if peers.num_unseen else []
-    return ", ".join(parts) if parts else "no other rank was compared"
