@@ -41,6 +41,8 @@ def comparisons(draw, max_ranks=5, max_steps=3):
         program = programs[draw(st.integers(0, len(programs) - 1))]
         steps = draw(st.sets(st.integers(1, num_steps), min_size=1)) | {1}
         calls[rank] = [dataclasses.replace(call, step=step) for step in sorted(steps) for call in program]
+        if draw(st.booleans()):  # as a collective that is waited for in a later step
+            calls[rank].append(calls[rank].pop(draw(st.integers(0, len(calls[rank]) - 1))))
         others[rank] = edited(calls[rank], draw(st.sampled_from(["", "less", "more", "swapped"])), draw)
     places = {rank: Coordinate(tp=rank % 2, dp=rank // 2) for rank in range(num_ranks)}
     runs = [make_run(each, coordinates=places) for each in (calls, others)]
