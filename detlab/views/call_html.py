@@ -20,6 +20,7 @@ from detlab.comparison.call.part_words import (
     tensor_name,
     unmade_words,
     value_words,
+    way_words,
 )
 from detlab.comparison.call.tensors import most_telling
 from detlab.comparison.call.words import (
@@ -168,7 +169,7 @@ def _links(details: CallDetails, links: bool) -> str:
 
 
 def _link(link: Link, word: str, call: CallRef, links: bool) -> str:
-    return f"<li>{html(link_words(link))} {word} {_call(link.call, call, links)}</li>"
+    return f"<li>{html(link_words(link))} {word} {_call(link.call, call, links)}{html(way_words(link))}</li>"
 
 
 def _section(title: str, items: str) -> str:

@@ -13,6 +13,7 @@ from detlab.comparison.call.part_words import (
     tensor_name,
     unmade_words,
     value_words,
+    way_words,
 )
 from detlab.comparison.call.words import (
     sentences,
@@ -196,6 +197,11 @@ def links_at(cmp, position, number=0):
     )
 
 
+def told(link):
+    """The module of the other call, and the words for the tensor and for how the link is known."""
+    return link.call.scope, link_words(link) + way_words(link)
+
+
 @pytest.mark.parametrize("end", ["", "!"])
 def test_the_calls_that_made_and_take_a_tensor_are_found_whether_it_differs_or_not(end):
     calls = [
@@ -215,9 +221,9 @@ def test_a_tensor_is_followed_by_its_bytes_where_its_digest_is_another():
     ]
     cmp = compare(run(calls), run(calls))
     (maker,) = call_details(cmp, 0, 1).links.makers
-    assert (maker.call.scope, link_words(maker)) == ("whole", "input 0, by its bytes in memory")
+    assert told(maker) == ("whole", "input 0, known by its bytes in memory")
     (user,) = call_details(cmp, 0, 0).links.users
-    assert (user.call.scope, link_words(user)) == ("part", "output 0, by its bytes in memory")
+    assert told(user) == ("part", "output 0, known by its bytes in memory")
 
 
 def test_of_two_tensors_of_zeros_the_one_in_the_same_memory_is_the_maker():
@@ -230,7 +236,7 @@ def test_of_two_tensors_of_zeros_the_one_in_the_same_memory_is_the_maker():
     ]
     cmp = compare(run(calls), run(calls))
     (maker,) = call_details(cmp, 0, 2).links.makers
-    assert (maker.call.scope, link_words(maker)) == ("mine", "input 0")
+    assert told(maker) == ("mine", "input 0")
     assert call_details(cmp, 0, 1).links.users == ()
 
 
@@ -240,10 +246,10 @@ def test_an_equal_digest_in_other_memory_is_said_to_be_all_that_is_known_and_not
             op(["x"], ["y"], places={"y": ("one", 0, 64)} | more),
             mm("y", "z", places={"y": ("two", 0, 64)}),
         ]
-        return list(map(link_words, call_details(compare(run(calls), run(calls)), 0, 1).links.makers))
+        return [told(link)[1] for link in call_details(compare(run(calls), run(calls)), 0, 1).links.makers]
 
-    assert makers() == ["input 1, by an equal digest"]
-    assert makers(y=("", 0, 0)) == ["input 1, by an equal digest"]  # a trace that records no storages
+    assert makers() == ["input 1, known by an equal digest"]
+    assert makers(y=("", 0, 0)) == ["input 1, known by an equal digest"]  # a trace that records no storages
     assert makers(y=("one", 0, 4)) == []
 
 

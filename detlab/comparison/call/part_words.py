@@ -104,10 +104,15 @@ def ref_words(ref: CallRef, of: CallRef) -> str:
 
 
 def link_words(link: Link) -> str:
-    """Name the tensor that a link is about, and how the link is known."""
-    by = {"storage": ", by its bytes in memory", "digest": ", by an equal digest"}.get(link.by, "")
+    """Name the tensor that a link is about, and the run where that is run b."""
     run = "" if link.run == "a" else " in run b"
-    return f"{_NAMES.get(link.side, f'{link.side} {link.index}')}{run}{by}"
+    return f"{_NAMES.get(link.side, f'{link.side} {link.index}')}{run}"
+
+
+def way_words(link: Link) -> str:
+    """Say how a link is known, where that is less than memory and digest together."""
+    known = {"storage": ", known by its bytes in memory", "digest": ", known by an equal digest"}
+    return known.get(link.by, "")
 
 
 def unmade_words(links: Links) -> str:

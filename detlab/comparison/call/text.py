@@ -15,6 +15,7 @@ from detlab.comparison.call.part_words import (
     tensor_name,
     unmade_words,
     value_words,
+    way_words,
 )
 from detlab.comparison.call.refs import CallRef
 from detlab.comparison.call.tensors import TensorPair, TensorSide, most_telling
@@ -72,13 +73,13 @@ def _form(a: TensorSide | None, b: TensorSide | None) -> str:
 def _links(details: CallDetails) -> Iterator[str]:
     links = details.links
     for link in links.makers[:_MAX_OTHERS]:
-        yield f"{link_words(link)} made by {ref_words(link.call, details.call)}"
+        yield f"{link_words(link)} made by {ref_words(link.call, details.call)}{way_words(link)}"
     if links.makers[_MAX_OTHERS:]:
         yield f"… and {len(links.makers) - _MAX_OTHERS} more inputs made by recorded calls"
     if unmade_words(details.links):
         yield unmade_words(details.links)
     for link in links.users[:_MAX_OTHERS]:
-        yield f"{link_words(link)} taken by {ref_words(link.call, details.call)}"
+        yield f"{link_words(link)} taken by {ref_words(link.call, details.call)}{way_words(link)}"
     if links.num_users > _MAX_OTHERS:
         yield f"… and {links.num_users - _MAX_OTHERS:,} more calls that take it"
 
