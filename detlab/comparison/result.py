@@ -273,18 +273,21 @@ class Comparison:
         -------
         `detlab.comparison.call.CallDetails`, with
 
-        - ``call``: the columns of `first`; ``kind``, ``group``, ``how`` (the calls were matched), ``flags``
+        - ``call``: the columns of `first`, ``position`` on the rank and ``set_aside``; ``number`` of the rank
+          in `ranks`, ``labels`` of the runs
+        - ``kind``, ``group`` (communicator), ``how`` (the runs' calls were matched), ``flags`` in either run
         - ``set_aside``: (kind, why) for each reason to set it aside
         - ``inputs``, ``outputs``: ``same`` (None where nothing can be said), ``evidence``, ``why``
-        - ``tensors``: each tensor in both runs: dtype, shape, stride, digest, absmax, sum, NaN and Inf
+        - ``tensors``: each tensor, scalar fold and generator state in both runs: dtype, shape, stride, digest,
+          absmax, sum, NaN and Inf, ``same``, ``evidence``; of many those that say most, of ``num_tensors``
         - ``num_lanes``, ``differing_lanes``, ``origin_lanes`` of a list op
         - ``attributes`` (what was chosen, such as the kernel) and ``call_sites`` of both runs
-        - ``why``: for an unknown, why none of the other verdicts can be given
+        - ``why``: for an unknown, why none of the other verdicts can be given; ``notes``: what else is known
         - ``before``, ``after``: the calls around it
         - ``links``: which calls made its inputs, and which take its outputs
         - ``members``: what each member of its communicator gave
         - ``peers``: the same site on every other rank
-        - ``findings`` (row numbers), ``captures`` (rank and folder) and ``next``
+        - ``findings`` (row numbers) and ``finding_classes``, ``captures`` (rank and folder) and ``next``
 
         and ``to_json()``. How a difference got here is asked apart, see `path`.
 
