@@ -14,6 +14,7 @@ from detlab.comparison.paths import Tracer
 from detlab.errors import DetlabError, InputError
 from detlab.views.call_html import call_html
 from detlab.views.text import html
+from detlab.widgets.details_panel_html import came_from_html
 from detlab.widgets.html_panel import HtmlPanel
 from detlab.widgets.panel_css import PANEL_CSS
 from detlab.widgets.selection import Selection, clicked_call, find_call, place_of
@@ -23,7 +24,7 @@ _NOTHING: Final = (
     "<p>No call is selected. Click on a finding, on a cell of the map, or on a row of a table; in the map "
     "the arrow keys move and Enter selects.</p>"
 )
-_FOLLOWING: Final = '<p class="dl-small" role="status">Following the difference back to where it began …</p>'
+_FOLLOWING: Final = '<p role="status">Following the difference back to where it began …</p>'
 
 
 class DetailsPanel(StaticTwin, HtmlPanel):
@@ -50,6 +51,7 @@ class DetailsPanel(StaticTwin, HtmlPanel):
             self.selection.called = find_call(cmp, rank, site)
         self._tracer = Tracer(cmp.ranks, cmp.judge)  # one of its own: it is used by one thread alone
         self._newest, self._drawing = Newest(), Lock()
+        self._path_shown: pl.DataFrame | Exception | None = None
         super().__init__(html=_NOTHING)
         self.on_act(self._act)
         self.selection.observe(lambda _: self._show(), "called")
@@ -59,6 +61,7 @@ class DetailsPanel(StaticTwin, HtmlPanel):
         called = self.selection.called
         details, said = self._details(called)
         with self._drawing:
+            self._path_shown = None
             self.html = said
         if details is None:
             self._newest.drop()
@@ -73,7 +76,7 @@ class DetailsPanel(StaticTwin, HtmlPanel):
             details = call_details(self._cmp, *called)
         except DetlabError as error:
             return None, f"<p>This call cannot be read: {html(error.finding)} {html(error.hint)}</p>"
-        return details, call_html(details, links=True) + _FOLLOWING
+        return details, _FOLLOWING + call_html(details, links=True)
 
     def _path(self, called: tuple[int, ...]) -> pl.DataFrame:
         return self._tracer.path(self._cmp.ranks[called[0]], called[1])
@@ -83,11 +86,12 @@ class DetailsPanel(StaticTwin, HtmlPanel):
     ) -> None:
         """Show the path, if its call is still selected; the worker calls this."""
         if isinstance(path, Exception):
-            said = call_html(details, links=True) + f"<p>The path cannot be followed: {html(path)}</p>"
+            said = f"<p>The path cannot be followed: {html(path)}</p>" + call_html(details, links=True)
         else:
-            said = call_html(details, path, links=True)
+            said = came_from_html(path) + call_html(details, path, links=True)
         with self._drawing:
             if self.selection.called == called:
+                self._path_shown = path
                 self.html = said
 
     def wait(self, timeout: float = 60) -> bool:
@@ -104,9 +108,12 @@ class DetailsPanel(StaticTwin, HtmlPanel):
     def still(self) -> str:
         """Give the selected call as HTML without buttons; empty when none is selected."""
         details, said = self._details(self.selection.called)
-        if details is not None:
+        if details is None:
+            return said if self.selection.called else ""
+        path = self._path_shown
+        if not isinstance(path, pl.DataFrame):
             return call_html(details)
-        return said if self.selection.called else ""
+        return came_from_html(path, live=False) + call_html(details, path)
 
     def twin(self) -> Twin:
         """Give the selected call as it is."""

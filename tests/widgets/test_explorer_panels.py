@@ -2,6 +2,7 @@
 
 import threading
 
+import polars as pl
 import pytest
 
 from detlab.comparison import compare
@@ -9,6 +10,7 @@ from detlab.errors import InputError, TraceError
 from detlab.schema import Phase
 from detlab.testing import Call, make_run
 from detlab.widgets.details_panel import DetailsPanel, Newest
+from detlab.widgets.details_panel_html import came_from_html
 from detlab.widgets.findings_panel import FindingsPanel
 from detlab.widgets.selection import Selection, clicked_call, find_call, place_of, step_of
 from detlab.widgets.verdict_bar import VerdictBar, remedies
@@ -165,6 +167,42 @@ def test_details_stand_there_at_once_and_the_path_follows():
     assert panel.wait()
     assert "Following the difference back" not in panel.html
     assert any("index_put" in button.get("site", "") for button in read(panel.html).buttons)
+
+
+def test_the_origin_of_a_difference_stands_above_the_details():
+    cmp = race()
+    panel = DetailsPanel(cmp)
+    rank, site = _receiver(cmp)
+    panel.selection.called = find_call(cmp, rank, site)
+    panel.wait()
+    said = "It came from ◆ aten.index_put.default in embedding.word_embeddings"
+    assert read(panel.html).text.startswith(said)
+    assert read(panel.twin().html).text.startswith(said)
+    assert not read(panel.twin().html).buttons
+    act(panel, **read(panel.html).buttons[0])
+    panel.wait()
+    assert read(panel.html).text.startswith("The difference begins here.")
+
+
+def test_a_match_and_a_difference_without_a_way_are_told_apart():
+    panel = DetailsPanel(diverged())
+    panel.selection.called = find_call(panel._cmp, 0, ORIGIN)
+    panel.wait()
+    assert read(panel.html).text.startswith("Nothing differs here.")
+
+
+def test_a_way_that_ends_without_an_origin_says_how_far_it_was_followed():
+    rows = [
+        {"hop": 0, "from_hop": None, "verdict": "receiver"},
+        {"hop": 1, "from_hop": 0, "verdict": "receiver"},
+        {"hop": 2, "from_hop": 1, "verdict": "unknown"},
+    ]
+    each = {"op": "aten.mm", "scope": "", "rank": 3, "step": 1, "site": "s"}
+    found = read(came_from_html(pl.DataFrame([row | each | {"op": f"aten.{row['hop']}"} for row in rows])))
+    assert found.text.startswith(
+        "It could be followed back to, and no further than, ? aten.2 in no module, rank 3"
+    )
+    assert len(found.buttons) == 1
 
 
 def _receiver(cmp):
