@@ -120,7 +120,10 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
         """Offer the captures of the selected call first."""
         self._is_behind = self.state in _BUSY
         if not self._is_behind:
-            self.controls.arrange(place_of(self._cmp, self.selection.called) if self._cmp else None)
+            self._arrange()
+
+    def _arrange(self) -> None:
+        self.controls.arrange(place_of(self._cmp, self.selection.called) if self._cmp else None)
 
     def start(self) -> None:
         """Replay what is chosen; what stands against it is shown as a sentence."""
@@ -223,9 +226,10 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
         if state == "starting":
             self._shown, self._progress.value = "", ""
         self._say(*said)
-        self.state = state
         if self._is_behind and not is_busy:
-            self._follow()
+            self._is_behind = False
+            self._arrange()
+        self.state = state  # last, so that who waits for it sees all the rest
 
     def _say(self, *said: str) -> None:
         sentences = block("".join(f"<p>{html(each)}</p>" for each in said))
