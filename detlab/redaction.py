@@ -1,9 +1,15 @@
-"""What must not leave a house with a text: how paths and names of machines are found in it."""
+"""What must not leave a house with a text: how paths and names of machines are found in it, and taken out.
+
+Text is taken apart and cut in many places, so what is to be taken out is in force for all of them at once:
+`redacting` says what, and whatever cuts a text or makes it safe to show asks `redacted` first.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 PATH: Final = re.compile(
@@ -38,3 +44,22 @@ def last_part(path: str) -> str:
 def whole_word(name: str) -> re.Pattern[str]:
     """Give the expression that finds a name where it is no part of a longer word, in either case."""
     return re.compile(rf"(?<![\w]){re.escape(name)}(?![\w])", re.IGNORECASE)
+
+
+_in_force: ContextVar[Callable[[str], str] | None] = ContextVar("redactor", default=None)
+
+
+def redacted(text: str) -> str:
+    """Give a text without what the redactor in force takes out; without one, as it is."""
+    redactor = _in_force.get()
+    return redactor(text) if redactor else text
+
+
+@contextmanager
+def redacting(redactor: Callable[[str], str] | None) -> Iterator[None]:
+    """Let a redactor be in force."""
+    token = _in_force.set(redactor)
+    try:
+        yield
+    finally:
+        _in_force.reset(token)

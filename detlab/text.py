@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 from unicodedata import category
 
+from detlab.redaction import redacted
+
 LONGEST_WORD: Final = 400
 """Characters without a space that a line shows; paths are shorter, and a longer name was made to flood."""
 
@@ -30,6 +32,7 @@ def _escape(character: str) -> str:
 
 def shorten(text: str, size: int = 80) -> str:
     """Cut the middle out of long text; its end says more than its middle."""
+    text = redacted(text)  # of a name that is cut in two nobody could tell what must be taken out
     if len(text) <= size:
         return text
     head = size // 3

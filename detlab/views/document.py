@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from detlab.comparison import Comparison
 from detlab.comparison.journal import Journal
 from detlab.errors import InputError
+from detlab.redaction import redacting
 from detlab.schema import Verdict
 from detlab.store.layout import write_bytes
 from detlab.views.cells import MapSource
@@ -21,7 +22,7 @@ from detlab.views.document_script import csp_hash, page_script
 from detlab.views.encoded_calls import EncodedCalls, encode_calls
 from detlab.views.encoded_map import EncodedMap, encode_map
 from detlab.views.palette import DARK, LIGHT, VERDICT_COLOURS, Theme, css
-from detlab.views.redact import Redactor, kinds_of, redacting
+from detlab.views.redact import Redactor, kinds_of
 from detlab.views.scripts import read_static
 from detlab.views.sections import SECTIONS, banner, by_step, picture
 from detlab.views.sections_map import map_section

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from detlab.redaction import redacted
 from detlab.schema import Mask, Phase, Verdict
 from detlab.views.cells import MapSource
 from detlab.views.cells.bands import layer_of
@@ -20,7 +21,6 @@ from detlab.views.encoded import as_base64, encode_numbers, encode_plane, encode
 from detlab.views.map_html import SYMBOLS
 from detlab.views.palette import VERDICT_COLOURS, css
 from detlab.views.pooling import ORIGIN, Codes
-from detlab.views.redact import redacted
 from detlab.views.text import visible
 
 MAX_NAME_BYTES: Final = 90_000

@@ -1,15 +1,13 @@
 """Take the names of machines and the ways to files out of everything that a page says.
 
-A page is written while a `Redactor` is in force: the functions that make text safe (`detlab.views.text`) ask
-`redacted` first, so that no part of a page can forget to.
+A page is written while a `Redactor` is in force (`detlab.redaction.redacting`): the functions that make text
+safe or cut it ask for it, so that no part of a page can forget to.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final
 
@@ -25,24 +23,6 @@ _HOST_ENTRY: Final = re.compile(r"host|node_?name|node_?list|master_addr|fqdn", 
 _NO_HOST: Final = frozenset({"host", "localhost", "none", "true", "false", ""})
 _WHOLE_PATH: Final = re.compile(r"(?:file://|~)?/[^:;,=\n]+|[A-Za-z]:\\[^;,=\n]+")
 _ABSOLUTE: Final = re.compile(r"[/~]|[A-Za-z]:\\|file://")
-
-_in_force: ContextVar[Callable[[str], str] | None] = ContextVar("redactor", default=None)
-
-
-def redacted(text: str) -> str:
-    """Give a text without what the redactor in force takes out; without one, as it is."""
-    redactor = _in_force.get()
-    return redactor(text) if redactor else text
-
-
-@contextmanager
-def redacting(redactor: Callable[[str], str] | None) -> Iterator[None]:
-    """Let a redactor be in force."""
-    token = _in_force.set(redactor)
-    try:
-        yield
-    finally:
-        _in_force.reset(token)
 
 
 def kinds_of(redact: bool | str | Iterable[str]) -> frozenset[str]:

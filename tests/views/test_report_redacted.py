@@ -12,10 +12,11 @@ from detlab.cli import main
 from detlab.comparison import compare
 from detlab.comparison.journal import Journal
 from detlab.errors import InputError
+from detlab.redaction import redacted, redacting
 from detlab.schema import Coordinate
 from detlab.testing import make_run, save_run
 from detlab.views.document import report_html
-from detlab.views.redact import Redactor, kinds_of, redacted, redacting
+from detlab.views.redact import Redactor, kinds_of
 from detlab.views.text import html, shorten
 from tests.views.stories import step_calls
 
@@ -119,6 +120,17 @@ def test_a_second_time_changes_nothing(cmp):
 def test_a_name_is_taken_out_before_its_middle_is_cut(cmp):
     with redacting(Redactor(cmp, kinds_of(True))):
         assert told(shorten(f"load /scratch/secret/{'x' * 60} of {HOSTS[0]} and {HOSTS[1]}", 40)) == []
+
+
+def test_a_long_name_in_the_details_of_a_call_is_taken_out_before_it_is_cut():
+    runs = []
+    for label, word in (("a", "y"), ("b", "z")):
+        run = telling(label, word)
+        long = f"/scratch/secret/{'deep/' * 40}of/anna/k.py"
+        calls = {rank: step_calls(1, word if rank else "y", scope=long, op=long) for rank in (0, 1)}
+        recipes = {trace.header.rank: trace.header.recipe for trace in run.ranks}
+        runs.append(make_run(calls, label=label, recipes=recipes))
+    assert told(everything(report_html(compare(*runs), redact=True))) == []
 
 
 def test_parts_of_words_and_numbers_are_no_hosts(cmp):
