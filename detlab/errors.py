@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+from detlab.text import bounded, visible
+
 
 class DetlabError(Exception):
     """The root of detlab's errors.
@@ -19,15 +21,16 @@ class DetlabError(Exception):
     Parameters
     ----------
     finding
-        One sentence that names the place and what was found there.
+        One sentence that names the place and what was found there. What it repeats from a file steers no
+        terminal and begins no line of its own.
     hint
         The call or the change that fixes it, without the leading word.
     """
 
     def __init__(self, finding: str, hint: str = "") -> None:
-        self.finding = finding
-        self.hint = hint
-        super().__init__(f"{finding}\nHint: {hint}" if hint else finding)
+        self.finding = bounded(visible(finding))
+        self.hint = bounded(visible(hint))
+        super().__init__(f"{self.finding}\nHint: {self.hint}" if hint else self.finding)
 
 
 class InputError(DetlabError):

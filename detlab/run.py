@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from detlab.schema import Coordinate
 from detlab.store import Manifest, RankTrace, Subset, spans
+from detlab.text import bounded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -81,15 +82,16 @@ class Run:
 
     def __repr__(self) -> str:
         problems = f", {len(self.problems)} problems" if self.problems else ""
+        label = bounded(repr(self.label))
         if not self.ranks:
             steps = self.metrics["step"]
             spanned = f"steps {steps.min()!r} to {steps.max()!r}" if len(steps) else "no steps"
             names = self.metrics["name"].n_unique()
-            return f"Run({self.label!r}: step metrics only, {names} metrics, {spanned}{problems})"
+            return f"Run({label}: step metrics only, {names} metrics, {spanned}{problems})"
         size = f", {num_bytes_text(self.num_bytes)}" if self.num_bytes else ""
         asked = "" if self.subset.takes_all else ", the rest left out by request"
         return (
-            f"Run({self.label!r}: {len(self.ranks)} of {self.manifest.world_size} ranks, "
+            f"Run({label}: {len(self.ranks)} of {self.manifest.world_size} ranks, "
             f"steps {spans(self.steps)}, {self.num_events:,} events{size}{asked}{problems})"
         )
 

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 COMMANDS: Final = ("compare", "metrics", "triage", "replay", "report", "record-info", "demo", "lab")
 """The commands, each a module here with ``add_parser(subparsers)`` that sets ``run(args) -> exit code``."""
@@ -19,7 +19,7 @@ INTERRUPTED: Final = 130
 
 def build_parser() -> argparse.ArgumentParser:
     """Make the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="detlab",
         description="Two training runs should be the same bits and are not: which call, on which ranks, why?",
         epilog="Exit codes: 0 nothing found, 1 something found, 2 input that cannot be used.",
@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     from detlab.errors import DetlabError
+    from detlab.text import bounded, visible
 
     try:
         return int(args.run(args))
@@ -48,18 +49,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (DetlabError, OSError) as error:
         if getattr(args, "json", False):
             print_json(_invalid(args.command, error))
-        print(f"detlab {args.command}: {error}", file=sys.stderr)
+        said = str(error) if isinstance(error, DetlabError) else bounded(visible(error))
+        print(f"detlab {args.command}: {said}", file=sys.stderr)
         return 2
     except Exception:  # our own mistake: 1 would say that something was found
-        traceback.print_exc()
+        print(_safe_lines(traceback.format_exc()), end="", file=sys.stderr)
         return 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose messages repeat what was typed without letting it steer the terminal."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(_safe_lines(message or ""), file)
+
+
+def _safe_lines(text: str) -> str:
+    from detlab.text import visible
+
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def print_json(content: object) -> None:
-    """Print one JSON document."""
+    """Print one JSON document; what steers a terminal is written as the escapes that JSON has for it."""
     import json
 
-    print(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    print("".join(map(_json_escape, text)) if not text.replace("\n", "").isprintable() else text)
+
+
+def _json_escape(character: str) -> str:
+    import json
+
+    return character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
 
 
 def _invalid(command: str, error: Exception) -> dict[str, object]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from detlab.comparison.findings import Finding
 from detlab.run import Run, left_out, spans
 from detlab.schema import Evidence, Verdict
+from detlab.text import bounded, visible
 
 if TYPE_CHECKING:
     from detlab.comparison.result import Comparison
@@ -47,9 +48,7 @@ def summary(cmp: Comparison) -> str:
 
 def wrapped(line: str) -> str:
     """Wrap a line of prose; what is to be pasted stays on one line, and no control character gets through."""
-    line = "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in line
-    )
+    line = bounded(visible(line))
     if line.startswith("  next:"):
         return line
     width = min(_WIDEST, max(60, get_terminal_size((_WIDEST, 24)).columns))

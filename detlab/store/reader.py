@@ -19,7 +19,7 @@ from detlab.store.layout import RankFiles
 from detlab.store.names import NameFile, NameTables
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RankTrace:
     """The events of one rank, in the order in which they completed.
 
@@ -47,6 +47,12 @@ class RankTrace:
     complete: bool = True
     problems: tuple[str, ...] = ()
     num_bytes: int = 0
+
+    def __repr__(self) -> str:
+        cut = "" if self.complete else ", cut"
+        return (
+            f"RankTrace(rank {self.header.rank} at {self.header.coordinate}: {self.num_events:,} events{cut})"
+        )
 
     @property
     def num_events(self) -> int:

@@ -6,6 +6,8 @@ import re
 from html import unescape
 from typing import Any, Final
 
+from detlab.text import shorten
+
 _MARKUP: Final = re.compile(r"<[^>]*>")
 
 
@@ -18,7 +20,7 @@ def words_of(fig: Any) -> str:
     """Say in words what a figure shows: its title, what it found, and what is drawn in it."""
     title = fig.layout.title
     lines = [plain(title.text), plain(title.subtitle.text)]
-    names = list(dict.fromkeys(plain(trace.name) for trace in fig.data if is_named(trace)))
+    names = list(dict.fromkeys(shorten(plain(trace.name)) for trace in fig.data if is_named(trace)))
     lines += [f"shown: {', '.join(names)}"] if names else []
     return "\n".join(line for line in lines if line)
 
