@@ -14,7 +14,7 @@ from detlab.comparison.paths import Tracer
 from detlab.errors import DetlabError, InputError
 from detlab.views.call_html import call_html
 from detlab.views.text import html
-from detlab.widgets.details_panel_html import came_from_html
+from detlab.widgets.details_panel_html import came_from_html, waiting_html
 from detlab.widgets.html_panel import HtmlPanel
 from detlab.widgets.panel_css import PANEL_CSS
 from detlab.widgets.selection import Selection, clicked_call, find_call, place_of
@@ -24,7 +24,6 @@ _NOTHING: Final = (
     "<p>No call is selected. Click on a finding, on a cell of the map, or on a row of a table; in the map "
     "the arrow keys move and Enter selects.</p>"
 )
-_FOLLOWING: Final = '<p role="status">Following the difference back to where it began …</p>'
 
 
 class DetailsPanel(StaticTwin, HtmlPanel):
@@ -76,7 +75,7 @@ class DetailsPanel(StaticTwin, HtmlPanel):
             details = call_details(self._cmp, *called)
         except DetlabError as error:
             return None, f"<p>This call cannot be read: {html(error.finding)} {html(error.hint)}</p>"
-        return details, _FOLLOWING + call_html(details, links=True)
+        return details, waiting_html() + call_html(details, links=True)
 
     def _path(self, called: tuple[int, ...]) -> pl.DataFrame:
         return self._tracer.path(self._cmp.ranks[called[0]], called[1])

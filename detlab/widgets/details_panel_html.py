@@ -24,14 +24,23 @@ def came_from_html(path: pl.DataFrame, *, live: bool = True) -> str:
     """
     first, *way = path.to_dicts()
     if not way:
-        return f"<p>{_alone(first['verdict'])}</p>"
+        return _line(_alone(first["verdict"]))
     origins = [row for row in way if row["verdict"] == "origin"]
     left = {row["from_hop"] for row in way}
     ends = origins or [row for row in way if row["hop"] not in left]
     listed = " ".join(_call(row, live) for row in ends[:_MAX_ENDS])
     more = f" and {len(ends) - _MAX_ENDS:,} more" if len(ends) > _MAX_ENDS else ""
     said = "It came from" if origins else "It could be followed back to, and no further than,"
-    return f'<p class="dl-came">{said} {listed}{more}; the way is listed below.</p>'
+    return _line(f"{said} {listed}{more}.")
+
+
+def waiting_html() -> str:
+    """Say that a path is being followed, in the place of what will be said of it."""
+    return _line('<span role="status">Following the difference back to where it began …</span>')
+
+
+def _line(said: str) -> str:
+    return f'<div class="detlab-call dl-came"><p>{said}</p></div>'
 
 
 def _alone(verdict: str) -> str:
@@ -42,6 +51,7 @@ def _alone(verdict: str) -> str:
 
 def _call(row: dict[str, Any], live: bool) -> str:
     where = f"{shorten(row['scope'], 50) or 'no module'}, rank {row['rank']}, step {row['step']}"
-    name = f"{verdict_mark(row['verdict'])} <code>{html(shorten(row['op'], 50))}</code> in {html(where)}"
+    name = f"<code>{html(shorten(row['op'], 50))}</code> in {html(where)}"
     data = f'data-rank="{row["rank"]}" data-site="{html(row["site"])}"'
-    return f'<button type="button" class="dl-link" {data}>{name}</button>' if live else name
+    shown = f'<button type="button" class="called" {data}>{name}</button>' if live else name
+    return f"{verdict_mark(row['verdict'])} {shown}"
