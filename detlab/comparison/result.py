@@ -278,8 +278,8 @@ class Comparison:
         - ``kind``, ``group`` (communicator), ``how`` (the runs' calls were matched), ``flags`` in either run
         - ``set_aside``: (kind, why) for each reason to set it aside
         - ``inputs``, ``outputs``: ``same`` (None where nothing can be said), ``evidence``, ``why``
-        - ``tensors``: each tensor, scalar fold and generator state in both runs: dtype, shape, stride, digest,
-          absmax, sum, NaN and Inf, ``same``, ``evidence``; of many those that say most, of ``num_tensors``
+        - ``tensors``: each tensor, scalar fold and generator state in both runs: dtype, shape, stride,
+          digest, absmax, sum, NaN, Inf, ``same``, ``evidence``; those that say most of ``num_tensors``
         - ``num_lanes``, ``differing_lanes``, ``origin_lanes`` of a list op
         - ``attributes`` (what was chosen, such as the kernel) and ``call_sites`` of both runs
         - ``why``: for an unknown, why none of the other verdicts can be given; ``notes``: what else is known

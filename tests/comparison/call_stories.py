@@ -108,6 +108,12 @@ def planted(kind, **options):
     return cmp, 0, at
 
 
+def ambiguous():
+    """Run b lost the first of two alike calls and gained one: which is the partner is open."""
+    made, again = ([op(outputs=[word]) for word in words] for words in (("m1", "m2"), ("m2", "m2")))
+    return compare(run(made), run([*again, mm("a", "b", "extra")]))
+
+
 MANY = [f"g{n}" for n in range(20)]
 
 STORIES = {
@@ -167,6 +173,7 @@ STORIES = {
     "unknown open to a number": lambda: origin(name="aten.mul.Tensor", flags=Flag.OPEN_INPUTS),
     "unknown contradiction": lambda: origin(name="aten.add.Tensor"),
     "unknown weak contradiction": lambda: origin(name="aten.add.Tensor", evidence=Evidence.SCREEN),
+    "unknown ambiguous": lambda: first(ambiguous(), Verdict.UNKNOWN),
     "unknown in flight": lambda: first(
         compare(used_after_gather("y"), used_after_gather("Y")), Verdict.UNKNOWN
     ),

@@ -84,6 +84,7 @@ MEANS = {
     "but its scalar arguments were not recorded": {"unknown open to a number"},
     "the hardware of this rank": {"unknown contradiction"},
     "the digest of an input missed a difference": {"unknown weak contradiction"},
+    "several calls of the other run fit": {"unknown ambiguous"},
     "what a collective gives that nobody had waited for": {"unknown in flight"},
     "perhaps padding; whether it uses them was not recorded": {"unknown padding"},
     "whether in the slice that this rank receives was not recorded": {"unknown slices"},
