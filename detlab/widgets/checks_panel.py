@@ -48,6 +48,7 @@ class ChecksPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
         self.outcomes: list[Outcome] = []
         self._work: Work | None = None
         self._now, self._num_shown = "", 0
+        self._lock = threading.RLock()  # what is shown is changed by the user's clicks and by the watcher
         self._boxes = [(check, _box(check.name, check.asks)) for check in CHECKS]
         self._sides = [
             _box(f"run {run.label}" if isinstance(run, Run) else f"run {run}", "") for run in self._runs
@@ -106,9 +107,10 @@ class ChecksPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
 
     def cancel(self) -> None:
         """Stop before the next check; the one that runs is waited for."""
-        if self._work is not None and self.state == "running":
-            self._work.cancel.set()
-            self._enter("stopping", "Stopping after the running check.")
+        with self._lock:
+            if self._work is not None and self.state == "running":
+                self._enter("stopping", "Stopping after the running check.")
+                self._work.cancel.set()
 
     def wait(self, timeout_s: float | None = None) -> list[Outcome]:
         """Wait until the checks have ended, in code; give what was found."""
@@ -118,22 +120,24 @@ class ChecksPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
 
     def _show(self) -> None:
         """Show how far it is; called about ten times a second."""
-        if self.state == "running" and self._now:
-            self._say(self._now)
-        outcomes = self.outcomes
-        if len(outcomes) != self._num_shown:
-            self._num_shown, self._result.value = len(outcomes), outcomes_html(outcomes)
+        with self._lock:
+            if self.state == "running" and self._now:
+                self._say(self._now)
+            outcomes = self.outcomes
+            if len(outcomes) != self._num_shown:
+                self._num_shown, self._result.value = len(outcomes), outcomes_html(outcomes)
 
     def _end(self, is_whole: bool | None, error: BaseException | None) -> None:
-        self._show()
         num = len(self.outcomes)
         said = f"{num} check{'' if num == 1 else 's'} made"
-        if error is not None:
-            self._enter("failed", *error_sentences(error))
-        elif not is_whole:
-            self._enter("cancelled", f"Cancelled: {said}.")
-        else:
-            self._enter("done", f"Done: {said}.")
+        with self._lock:
+            self._show()
+            if error is not None:
+                self._enter("failed", *error_sentences(error))
+            elif not is_whole:
+                self._enter("cancelled", f"Cancelled: {said}.")
+            else:
+                self._enter("done", f"Done: {said}.")
         self.save_output()
 
     def _enter(self, state: str, *said: str) -> None:

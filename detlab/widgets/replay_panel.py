@@ -91,6 +91,7 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
         self._call, self._allow = call, tuple(allow)
         self._run: _Run | None = None
         self._shown = ""
+        self._lock = threading.RLock()  # what is shown is changed by the user's clicks and by the watcher
         self.controls = Controls(find_captures(captures))
         self._start = ipywidgets.Button(description="Replay", icon="play", button_style="primary")
         self._cancel = ipywidgets.Button(description="Cancel", icon="stop", disabled=True)
@@ -158,17 +159,18 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
 
     def cancel(self) -> None:
         """Stop: no other trial begins, and a process that makes trials is ended at once."""
-        run = self._run
-        if run is None or self.state not in _BUSY:
-            return
-        run.work.cancel.set()
-        if not run.is_replaying:
-            run.work.abandon()  # torch goes on loading, and then nothing is made
-            self._run = None
-            self._enter("cancelled", "Cancelled before the first trial.")
-        elif self.state != "stopping":
-            here = "Stopping after the running trial." if not run.asked.isolate else "Ending the process."
+        with self._lock:
+            run = self._run
+            if run is None or self.state not in ("starting", "running"):
+                return
+            if not run.is_replaying:
+                run.work.abandon()  # torch goes on loading, and then nothing is made
+                self._run = None
+                self._enter("cancelled", "Cancelled before the first trial.")
+                return
+            here = "Ending the process." if run.asked.isolate else "Stopping after the running trial."
             self._enter("stopping", here)
+            run.work.cancel.set()
 
     def wait(self, timeout_s: float | None = None) -> ReplayReport | None:
         """Wait until the replay has ended, in code; give its report."""
@@ -178,8 +180,10 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
 
     def _show(self, run: _Run) -> None:
         """Show how far it is; called about ten times a second."""
-        progress = run.progress
-        if run is self._run and progress is not None:
+        with self._lock:
+            progress = run.progress
+            if run is not self._run or progress is None:
+                return
             if self.state == "starting" or (self.state == "running" and self._shown != progress.condition):
                 self._enter("running", f"Replaying under {progress.condition}.")
                 self._shown = progress.condition
@@ -187,16 +191,17 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
 
     def _end(self, run: _Run, report: ReplayReport | None, error: BaseException | None) -> None:
         """Show what it gave; called once."""
-        if run is not self._run:
-            return
-        if run.progress is not None:
-            self._progress.value = progress_html(run.progress, run.seconds)
-        if error is not None:
-            self._enter("failed", *error_sentences(error))
-        elif report is None:
-            self._enter("cancelled", "Cancelled before the first trial.")
-        else:
-            self._take(run, report)
+        with self._lock:
+            if run is not self._run:
+                return
+            if run.progress is not None:
+                self._progress.value = progress_html(run.progress, run.seconds)
+            if error is not None:
+                self._enter("failed", *error_sentences(error))
+            elif report is None:
+                self._enter("cancelled", "Cancelled before the first trial.")
+            else:
+                self._take(run, report)
         self.save_output()
 
     def _take(self, run: _Run, report: ReplayReport) -> None:
