@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from detlab import capture, compare, load_comparison, replay
+from detlab import capture, compare, load_comparison, replay, report
 from detlab.testing import Call, make_run, save_run
 
 
@@ -42,7 +42,7 @@ def interrupt_half_way(monkeypatch):
     monkeypatch.setattr(Path, "write_text", lambda self, text, *_: half(self, text.encode()))
 
 
-@pytest.mark.parametrize("write", [lambda cmp, path: cmp.save(path)], ids=["save"])
+@pytest.mark.parametrize("write", [lambda cmp, path: cmp.save(path), report], ids=["save", "report"])
 @pytest.mark.parametrize("before", [None, b"what was there"], ids=["new", "replaced"])
 def test_an_interrupted_write_leaves_what_was_there(write, before, tmp_path, monkeypatch):
     cmp, folder = cmp_of(tmp_path), tmp_path / "out"
