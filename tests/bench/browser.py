@@ -37,6 +37,10 @@ display(figure, told)
 """
 MAP: Final = "display(dl.widgets.map(cmp))"
 EXPLORER: Final = "display(dl.explore(cmp))"
+REPLAY: Final = """
+from tests.browser.stories import race
+display(dl.widgets.replay(race()))
+"""
 
 MAP_CANVAS: Final = ".detlab-map[data-seq] .detlab-cells"
 HEATMAP_IMAGE: Final = ".js-plotly-plot .heatmaplayer image"
@@ -66,6 +70,17 @@ _RUN: Final = """async ([number, selector]) => {
 _CLEAR: Final = """async selector => {
   await window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs');
   await until(() => !document.querySelector(selector));
+}"""
+_CANCEL: Final = """async () => {
+  const says = (part, words) => document.querySelector(`.detlab-replay-${part}`).textContent.includes(words);
+  const [begin, cancel] = ['start', 'cancel'].map(name => document.querySelector(`.detlab-replay-${name}`));
+  await until(() => !begin.disabled);
+  begin.click();
+  await until(() => !cancel.disabled && says('progress', ' distinct') && !says('status', 'Cancelled'));
+  const start = performance.now();
+  cancel.click();
+  await until(() => says('status', 'Cancelled'));
+  return performance.now() - start;
 }"""
 _START: Final = """([selector, event, what]) => {
   const seen = () => {
@@ -125,6 +140,7 @@ def measure(watched: Watched) -> Iterator[tuple[str, Taken]]:
     yield from heatmap(watched)
     yield from divergence_map(watched)
     yield from explorer(watched)
+    yield from replay(watched)
 
 
 def heatmap(watched: Watched) -> Iterator[tuple[str, Taken]]:
@@ -182,6 +198,16 @@ def explorer(watched: Watched) -> Iterator[tuple[str, Taken]]:
     )
 
 
+def replay(watched: Watched) -> Iterator[tuple[str, Taken]]:
+    """Measure how soon a replay that makes trials in another process has stopped."""
+    page = watched.page
+    paint(page, 3, ".detlab-replay-start")
+    trials = page.locator(".detlab-replay input[type=number]").first
+    trials.fill("1000000")
+    trials.press("Tab")
+    yield "replay: cancel to stopped", repeat(watched, lambda: float(page.evaluate(_CANCEL)))
+
+
 def other_cells(page: Page) -> float:
     """Give the milliseconds from asking the kernel for other cells until plotly has drawn them."""
     page.evaluate(_AFTERPLOT)
@@ -191,7 +217,7 @@ def other_cells(page: Page) -> float:
 
 def open_notebook(page: Page, lab: Lab) -> None:
     """Open the notebook of the benchmark with everything imported and in memory."""
-    lab.open(page, lab.write("bench.ipynb", HEATMAP, MAP, EXPLORER))
+    lab.open(page, lab.write("bench.ipynb", HEATMAP, MAP, EXPLORER, REPLAY))
     page.evaluate(_TOOLS)
     assert "Error" not in (told := ask(page, PREPARE)), told
 
