@@ -1,10 +1,12 @@
 """Ctrl-C leaves every file whole, as it was or not there at all."""
 
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,55 @@ def test_ctrl_c_during_compare_save_leaves_no_file_and_says_so_in_one_line(place
     code, errors = interrupted(SLOW.format(**place), *args)
     assert (code, errors) == (130, "detlab compare: interrupted\n")
     assert files_in(out) == []
+
+
+IN_A_TERMINAL = """
+import sys, time
+from detlab import progress
+from detlab.comparison import pairwise
+progress.PATIENCE_S = 0.0
+compare_one = pairwise._compare_renamed
+
+def slow(*args):
+    time.sleep(0.3)
+    return compare_one(*args)
+
+pairwise._compare_renamed = slow
+from detlab.cli import main
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_in_a_terminal_takes_the_bar_away_and_leaves_one_line(tmp_path):
+    calls = [Call("aten.mm.default", "lin", ["x"], ["y"])]
+    run = str(save_run(make_run(dict.fromkeys(range(200), calls)), tmp_path / "run"))
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, 80))
+    process = subprocess.Popen(
+        [sys.executable, "-c", IN_A_TERMINAL, "compare", run, run], stdout=its, stderr=its
+    )
+    os.close(its)
+    shown = b""
+    try:
+        while b"comparing" not in shown and (part := _read(ours)):
+            shown += part
+        process.send_signal(signal.SIGINT)
+        while part := _read(ours):
+            shown += part
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        os.close(ours)
+    before, _, last = shown.decode().rpartition("\r" + " " * 20)
+    assert "/200 [" in before and last.strip(" \r\n") == "detlab compare: interrupted"
+
+
+def _read(terminal):
+    """Read on; a terminal that nobody writes to any more gives an error instead of an end."""
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""
 
 
 def test_a_whole_save_can_be_opened_again(tmp_path):

@@ -31,8 +31,9 @@ class StaticFigure(go.Figure):  # type: ignore[misc]
         title, _, rest = words.partition("\n")
         picture = b64encode(figure_svg(self).encode()).decode()
         said = f"<figcaption><b>{html(title)}</b><br>{'<br>'.join(map(html, rest.splitlines()))}</figcaption>"
+        no_formulas = 'class="tex2jax_ignore mathjax_ignore"'  # what stands between dollar signs is a name
         return (
-            f'<figure style="margin:0">{said}<img alt="{html(" ".join(words.split()))}" '
+            f'<figure {no_formulas} style="margin:0">{said}<img alt="{html(" ".join(words.split()))}" '
             f'style="width:100%;max-width:{WIDTH}px;height:auto" '
             f'src="data:image/svg+xml;base64,{picture}"></figure>'
         )
