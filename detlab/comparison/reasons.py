@@ -112,6 +112,11 @@ REASONS: Final = {
         "only statistics were recorded, such as norms and sums; as float reductions they can differ for "
         "equal bits, so that their difference proves nothing",
     ),
+    "unproven": Reason(
+        "unknown",
+        "its inputs are equal only in what was recorded of them (shapes, rounded numbers or statistics), "
+        "which does not prove equal bits",
+    ),
     "ambiguous": Reason("unknown", "several calls of the other run fit, and another pairing would match"),
     "padding": Reason(
         "unknown",

@@ -252,7 +252,9 @@ def unknown_reason(rank: RankComparison, position: int) -> str:
         return "no_evidence"
     if min(facts["evidence"] & 15, int(event_b["evidence"][0]) & 15) == Evidence.STATISTIC:
         return "statistic"
-    return _open_reason(facts)
+    reason = _open_reason(facts)
+    inputs = min(facts["evidence"], int(event_b["evidence"][0])) >> 4
+    return "unproven" if reason == "ambiguous" and inputs <= Evidence.STATISTIC else reason
 
 
 def _facts(rank: RankComparison, position: int) -> dict[str, Any]:

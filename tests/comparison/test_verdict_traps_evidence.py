@@ -290,8 +290,12 @@ def test_an_addition_with_inputs_of_a_lesser_digest_points_to_what_the_digest_mi
 
 @pytest.mark.parametrize("level", [Evidence.PRINTED, Evidence.STRUCTURE])
 def test_rounded_or_missing_values_never_make_an_origin(level):
-    runs = [[Call(INDEX_ADD, "moe", ["h"], [word], evidence=level)] for word in "yY"]
-    expect(*runs, "unknown", ("unknown", INDEX_ADD, (0,)))
+    shapes = {"Y": (8,)} if level == Evidence.STRUCTURE else {}
+    runs = [[Call(INDEX_ADD, "moe", ["h"], [word], evidence=level, shapes=shapes)] for word in "yY"]
+    cmp = expect(*runs, "unknown", ("unknown", INDEX_ADD, (0,)))
+    assert "does not prove equal bits" in why(cmp)
+    details = cmp.call(rank=0, site=cmp.first["site"][0])
+    assert f"({level.name.lower()}), which does not prove equal bits" in details.why
 
 
 def test_an_origin_says_when_an_unknown_stands_before_it():

@@ -30,8 +30,9 @@ def why_unknown(
     reason = unknown_reason(rank, position)
     if reason in _BY_RECORD:
         return REASONS[reason].why
-    if states[0].same and states[0].evidence in ("structure", "printed", "statistic"):
-        return _UNPROVEN.format(states[0].evidence)
+    if reason == "unproven" or (states[0].same and states[0].evidence in ("printed", "statistic")):
+        level = "structure" if states[0].same is None else states[0].evidence  # equal shapes say nothing
+        return _UNPROVEN.format(level)
     return _MEMBERS if members is not None else _by_tensors(rank, position, reason, states[0])
 
 
