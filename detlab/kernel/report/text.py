@@ -9,6 +9,7 @@ from detlab.kernel.differences import OutputResult
 from detlab.kernel.differences.words import describe, details
 from detlab.kernel.statistics import ConditionResult, percent
 from detlab.kernel.verdict import ReplayClass
+from detlab.text import visible
 
 if TYPE_CHECKING:
     from detlab.kernel.report import ReplayReport
@@ -34,7 +35,7 @@ def replay_text(report: ReplayReport) -> str:
     if (more := len(report.problems) - _MAX_NOTES) > 0:
         rows.append(("note", [f"… and {more} more: see problems"]))
     lines = [(name, text) for name, texts in rows for name, text in _with_name(name, texts)]
-    text = "\n".join(_printable(f"{name:<9} {text}") for name, text in lines)
+    text = "\n".join(visible(f"{name:<9} {text}") for name, text in lines)
     return text if report.alternatives is None else f"{text}\n\n{report.alternatives!r}"
 
 
@@ -171,11 +172,6 @@ def _place_text(report: ReplayReport) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in place.versions.items())
     other = {True: "", None: "", False: "; not that of training"}[report.is_place_of_training]
     return f"{place.device}: {place.name}{driver}, {versions}{other}"
-
-
-def _printable(line: str) -> str:
-    """Escape control characters; names and notes may come from a file."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _with_name(name: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
