@@ -75,6 +75,21 @@ def position_of(rank: RankComparison, site: Site) -> int:
     )
 
 
+def differing_at(rank: RankComparison, site: Site) -> int | None:
+    """Give the position of the call at a site that does not match; None where the rank has none.
+
+    Where the runs make other calls, one site can name two: that of run a comes first, if it differs.
+    """
+    for trace in (rank.a, rank.b):
+        row = row_of(trace, site)
+        if row is not None:
+            position = int(rank.positions_of(np.array([row]), in_b=trace is rank.b)[0])
+            is_named = trace is rank.a or rank.rows_at(position)[0] < 0  # a paired call has run a's number
+            if position >= 0 and is_named and rank.verdicts[position] != Verdict.MATCH:
+                return position
+    return None
+
+
 def row_of(trace: RankTrace, site: Site) -> int | None:
     """Give the row of the n-th call of a callee in one step, microbatch and phase."""
     try:

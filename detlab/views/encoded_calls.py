@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from detlab.comparison import Comparison
+from detlab.comparison import Comparison, Finding
 from detlab.comparison.call import call_details
-from detlab.comparison.places import position_of
+from detlab.comparison.places import differing_at
 from detlab.comparison.ranks import RankComparison
-from detlab.errors import InputError
 from detlab.schema import Site, Verdict
 from detlab.views.call_html import call_html
 from detlab.views.cells import MapSource
@@ -86,13 +85,11 @@ def telling_calls(cmp: Comparison) -> Iterator[Key]:
     """List divergent calls, those first that say most; some of them more than once."""
     by_rank = {rank.rank: number for number, rank in enumerate(cmp.ranks)}
     for finding in cmp.roots:
-        number = by_rank[finding.ranks[0]]
-        yield from ((number, position_of(cmp.ranks[number], Site.parse(site))) for site in finding.sites[:1])
+        yield from islice(_of_finding(cmp, finding, by_rank), 1)
     firsts = (_firsts(number, rank) for number, rank in enumerate(cmp.ranks))
     yield from chain.from_iterable(firsts)
     for finding in cmp.roots:
-        for rank in finding.ranks:
-            yield from _sites(by_rank[rank], cmp.ranks[by_rank[rank]], finding.sites)
+        yield from _of_finding(cmp, finding, by_rank)
     for turn in range(max((len(rank.differing) for rank in cmp.ranks), default=0)):
         yield from (key for number, rank in enumerate(cmp.ranks) for key in _divergent(number, rank, turn))
 
@@ -108,12 +105,8 @@ def _firsts(number: int, rank: RankComparison) -> Iterator[Key]:
         yield from ((number, int(at)) for at in found[:1])
 
 
-def _sites(number: int, rank: RankComparison, sites: tuple[str, ...]) -> Iterator[Key]:
-    """Give those of some sites that are calls of this rank and differ there."""
-    for site in sites:
-        try:
-            position = position_of(rank, Site.parse(site))
-        except InputError:  # a finding groups calls of several ranks, which need not make all of them
-            continue
-        if rank.verdicts[position]:
-            yield number, position
+def _of_finding(cmp: Comparison, finding: Finding, by_rank: Mapping[int, int]) -> Iterator[Key]:
+    """Give the listed calls of a finding by rank: not every rank makes all of them."""
+    for number in (by_rank[rank] for rank in finding.ranks):
+        found = (differing_at(cmp.ranks[number], Site.parse(site)) for site in finding.sites)
+        yield from ((number, position) for position in found if position is not None)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import polars as pl
 
 from detlab.comparison import Comparison, Finding
+from detlab.comparison.places import differing_at
 from detlab.comparison.text import PROVES, coverage_line, headline
 from detlab.run import Run, spans
-from detlab.schema import Verdict
+from detlab.schema import Site, Verdict
 from detlab.views.cells import MapSource
 from detlab.views.chart_svg import Line, bar_chart, line_chart
 from detlab.views.fill import make_grid
@@ -35,6 +36,9 @@ MAX_ROWS: Final = 50
 """A table of the report has at most this many rows, and says how many it leaves out."""
 
 _MAX_METRICS = 8
+
+_MAX_TRIED: Final = 64
+"""A call of a finding is looked for on at most this many of its ranks."""
 
 
 def banner(cmp: Comparison) -> str:
@@ -70,13 +74,16 @@ def findings(cmp: Comparison) -> str:
         )
         return f"<p>{said}.</p>"
     routes = Routes(cmp)
-    return "".join(_finding(finding, paths_html(finding, routes.of(finding))) for finding in shown) + rest
+    return (
+        "".join(_finding(cmp, finding, paths_html(finding, routes.of(finding))) for finding in shown) + rest
+    )
 
 
-def _finding(finding: Finding, paths: str) -> str:
+def _finding(cmp: Comparison, finding: Finding, paths: str) -> str:
     scopes = ", ".join(scope or "no module" for scope in finding.scopes[:4])
     more = f" and {len(finding.scopes) - 4} more" if len(finding.scopes) > 4 else ""
     axis = f", {finding.pattern}" if finding.pattern else ""
+    accepted = [("accepted", finding.accepted)] if finding.accepted else []
     facts = (
         ("where", f"{scopes}{more}, {finding.phase}"),
         (
@@ -92,9 +99,10 @@ def _finding(finding: Finding, paths: str) -> str:
             "have differing inputs: untested, not exonerated",
         ),
         ("why", finding.why),
+        *accepted,
     )
     listed = "".join(f"<div><dt>{name}</dt><dd>{html(text)}</dd></div>" for name, text in facts)
-    sites = "".join(f"<li>{_site(finding.ranks[0], site, site)}</li>" for site in finding.sites)
+    sites = "".join(f"<li>{_site(rank, site, site)}</li>" for rank, site in _placed(cmp, finding))
     return (
         f'<article class="finding"><h3><span class="class">{html(finding.finding_class)}</span> '
         f"<code>{html(finding.op)}</code></h3><dl>{listed}</dl>"
@@ -105,9 +113,25 @@ def _finding(finding: Finding, paths: str) -> str:
     )
 
 
-def _site(rank: int, site: str, name: str) -> str:
-    """Name a call so that the living map can offer a way to it."""
-    return f'<code data-rank="{rank}" data-site="{html(site)}" title="{html(site)}">{_breakable(name)}</code>'
+def _placed(cmp: Comparison, finding: Finding) -> Iterator[tuple[int | None, str]]:
+    """Give the first rank on which each listed call differs in run a; None for one that only run b makes."""
+    ranks = {each.rank: each for each in cmp.ranks}
+    tried = list(finding.ranks[:_MAX_TRIED])
+    for site in finding.sites:
+        for rank in tried:
+            position = differing_at(ranks[rank], Site.parse(site))
+            if position is not None:
+                yield rank if ranks[rank].rows_at(position)[0] >= 0 else None, site
+                tried = [rank, *(each for each in tried if each != rank)]  # it makes the next one too, mostly
+                break
+        else:
+            yield None, site
+
+
+def _site(rank: int | None, site: str, name: str) -> str:
+    """Name a call so that the living map, which counts the calls of run a, can offer a way to it."""
+    place = "" if rank is None else f'data-rank="{rank}" data-site="{html(site)}" '
+    return f'<code {place}title="{html(site)}">{_breakable(name)}</code>'
 
 
 def _breakable(name: str) -> str:
@@ -150,7 +174,7 @@ def _calls(frame: pl.DataFrame, caption: str) -> str:
             _verdict(row["verdict"]),
             row["step"],
             Markup(f'<span class="nowrap">{html(row["phase"])}</span>'),
-            Markup(_site(row["rank"], row["site"], shorten(row["op"], 60))),
+            Markup(_site(None if row["seq_a"] is None else row["rank"], row["site"], shorten(row["op"], 60))),
             Markup(f'<span class="scope">{_breakable(shorten(row["scope"], 60) or "no module")}</span>'),
             row["seq_a"],
             row["seq_b"],

@@ -16,8 +16,8 @@ from detlab.comparison import compare
 from detlab.comparison.journal import Journal, journal_path
 from detlab.errors import InputError
 from detlab.schema import Verdict
-from detlab.testing import make_run
-from detlab.views import document, report
+from detlab.testing import Call, make_run
+from detlab.views import document, report, sections
 from detlab.views.document import report_html
 from detlab.views.png import png
 from detlab.views.pooling import ORIGIN
@@ -97,6 +97,39 @@ def test_a_finding_says_where_how_strong_why_and_what_next():
     text = Page(report_html(one_origin())).text
     for part in ("kernel", "aten.mm.default", "lin, backward", "exact", "every recorded input", "Next:"):
         assert part in text
+
+
+def stages():
+    """Two pipeline stages, each with a layer of its own; the second one differs in an earlier step."""
+
+    def calls(layer, words):
+        op, scope = "aten.index_add.default", f"layers.{layer}.moe"
+        return [Call(op, scope, ["x"], [word], step=step) for step, word in enumerate(words, start=1)]
+
+    runs = [{0: calls(0, first), 1: calls(1, second)} for first, second in (("yy", "yy"), ("yz", "zy"))]
+    return compare(*map(make_run, runs))
+
+
+def test_a_finding_of_two_stages_leads_to_each_call_on_the_rank_that_makes_it():
+    cmp = stages()
+    assert len(cmp.roots) == 1
+    named = set(re.findall(r'<code data-rank="(\d)" data-site="([^"]*)"', sections.findings(cmp)))
+    assert named == {("1", cmp.roots[0].sites[0]), ("0", cmp.roots[0].sites[1])}
+    assert "DIVERGED" in Page(report_html(cmp)).text.upper()
+
+
+def test_a_call_of_run_b_alone_leads_to_no_call_of_run_a():
+    one_run, other = ([Call("aten.mm.default", "lin", ["x"], ["y"])] * n for n in (1, 2))
+    other[0] = Call("aten.mm.default", "lin", ["p"], ["q"])
+    cmp = compare(make_run({0: one_run}), make_run({0: other}))
+    assert cmp.first["verdict"].to_list() == ["only_b"]
+    assert "data-site" not in sections.findings(cmp) + sections.firsts(cmp) + sections.structure(cmp)
+
+
+def test_a_finding_that_is_accepted_says_why():
+    cmp = one_origin()
+    roots = tuple(dataclasses.replace(each, accepted="known since May") for each in cmp.roots)
+    assert "known since May" in Page(report_html(dataclasses.replace(cmp, roots=roots))).text
 
 
 def test_a_match_says_what_was_looked_at():
