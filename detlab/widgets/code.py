@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from detlab.comparison import Comparison
 from detlab.run import Run
+from detlab.widgets.selection import find_call, place_of
 
 _MADE: Final = "# runs that were made in memory are not loaded again: give a and b yourself"
 
@@ -15,7 +16,7 @@ _MADE: Final = "# runs that were made in memory are not loaded again: give a and
 def code_of(
     cmp: Comparison,
     state: Mapping[str, Any],
-    selected: tuple[int, str] | None = None,
+    called: tuple[int, ...] = (),
     metric: str = "",
     journal: Path | None = None,
 ) -> str:
@@ -25,8 +26,8 @@ def code_of(
     ----------
     state
         A whole state of the map.
-    selected
-        Global rank and site of the selected call.
+    called
+        The selected call, as `Selection.called` names it.
     metric
         Name of the metric that is drawn; empty for none.
     journal
@@ -35,17 +36,23 @@ def code_of(
     lines = ["import detlab as dl", "", *_runs(cmp), *_compare(cmp)]
     shown = [f"{name}={state[name]!r}" for name in ("rows", "columns", "step", "order")]
     shown += [f"{name}={state[name]!r}" for name in ("hidden", "window") if state[name]]
-    shown += [f"selected={selected or ()!r}"]
+    selected = place_of(cmp, called)
+    by_site = selected is not None and find_call(cmp, *selected) == called
+    shown += [f"selected={selected if by_site else ()!r}"]
     shown += [f"metric={metric!r}"] if metric else []
     shown += [f"journal={str(journal)!r}"] if journal else []
     lines += [f"explorer = dl.explore(cmp, {', '.join(shown)})", "explorer", ""]
+    if selected and not by_site:  # its site names another call, which run a makes
+        lines.insert(-2, f"explorer.selection.called = {called!r}")
     lines += ["# the same as figures and frames"]
     axes = f"rows={state['rows']!r}, columns={state['columns']!r}, step={state['step']!r}"
     lines += [f"figure = dl.views.heatmap(cmp, {axes})"]
     lines += [f"curve = dl.views.curves(cmp, {metric!r})"] if metric else []
-    if selected:
+    if selected and by_site:
         place = f"rank={selected[0]}, site={selected[1]!r}"
         lines += [f"call = cmp.call({place})", f"path = cmp.path({place})"]
+    elif selected:
+        lines += [f"call = dl.comparison.call.call_details(cmp, {called[0]}, {called[1]})"]
     return "\n".join(lines) + "\n"
 
 

@@ -130,7 +130,7 @@ class Explorer(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
     def code(self) -> str:
         """Python that brings back what is shown."""
         journal = self.notes.journal.path if self.notes.journal and self._journal_given else None
-        return code_of(self.cmp, self.state, self.selected, self.metrics.metric, journal)
+        return code_of(self.cmp, self.state, self.selection.called, self.metrics.metric, journal)
 
     def _say_code(self) -> None:
         self.tools.copy.code = self.code

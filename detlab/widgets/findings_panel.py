@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from detlab.comparison import Comparison, Finding
-from detlab.comparison.places import call_row
+from detlab.comparison.places import call_row, differing_at
 from detlab.errors import InputError
-from detlab.schema import Verdict
+from detlab.schema import Site, Verdict
 from detlab.views.text import html, shorten
 from detlab.widgets.findings_panel_html import MAX_FINDINGS, findings_html
 from detlab.widgets.html_panel import HtmlPanel
 from detlab.widgets.panel_css import PANEL_CSS
-from detlab.widgets.selection import Selection, clicked_call, find_call, place_of
+from detlab.widgets.selection import Selection, clicked_call, place_of
 from detlab.widgets.static_twin import StaticTwin, Twin
 from detlab.widgets.static_twin_tables import plain_table
 from detlab.widgets.styles import verdict_mark, verdict_sign
@@ -41,9 +41,10 @@ class FindingsPanel(StaticTwin, HtmlPanel):
 
     def _chosen(self) -> set[int]:
         """Give the findings that the selected call belongs to."""
-        place = place_of(self._cmp, self.selection.called)
-        if place is None:
-            return set()
+        called = self.selection.called
+        place = place_of(self._cmp, called)
+        if place is None or self._cmp.ranks[called[0]].verdicts[called[1]] == Verdict.MATCH:
+            return set()  # one that matches can have the site of another that only run b makes
         rank, site = place
         return {
             number
@@ -85,27 +86,25 @@ class FindingsPanel(StaticTwin, HtmlPanel):
 
 def first_call(cmp: Comparison, finding: Finding, rank: int | None = None) -> tuple[int, int] | None:
     """Give the first call of a finding that is there: on the first rank that makes it, or on a given one."""
+    numbers = {each.rank: number for number, each in enumerate(cmp.ranks)}
     ranks = finding.ranks if rank is None else (rank,)
-    for site in finding.sites:
-        for each in ranks[:_MAX_TRIED]:
-            try:
-                number, position = find_call(cmp, each, site)
-            except InputError:
-                continue
-            if cmp.ranks[number].verdicts[position] != Verdict.MATCH:
+    for site in map(Site.parse, finding.sites):
+        for number in (numbers[each] for each in ranks[:_MAX_TRIED] if each in numbers):
+            position = differing_at(cmp.ranks[number], site)
+            if position is not None:
                 return number, position
     return None
 
 
 def first_calls(cmp: Comparison) -> tuple[list[dict[str, Any]], int]:
-    """Give the first divergence of some ranks, as rows of `Comparison.first`, and how many ranks diverge."""
+    """Give the first divergence of some ranks, as rows of `Comparison.first` with ``position``; count all."""
     rows: list[dict[str, Any]] = []
     total = 0
     for rank in cmp.ranks:
         found = rank.divergent()[:1]
         total += len(found)
         if len(found) and len(rows) < MAX_FIRSTS:
-            rows.append(call_row(rank, int(found[0])))
+            rows.append({**call_row(rank, int(found[0])), "position": int(found[0])})
     return rows, total
 
 
@@ -113,7 +112,8 @@ def _first_html(row: dict[str, Any]) -> str:
     """Write the first divergence of a rank, with a button that selects it."""
     verdict = f"{verdict_mark(row['verdict'])} {row['verdict']}"
     return (
-        f'<li><button type="button" data-rank="{row["rank"]}" data-site="{html(row["site"])}">'
+        f'<li><button type="button" data-rank="{row["rank"]}" data-site="{html(row["site"])}" '
+        f'data-position="{row["position"]}">'
         f"{row['rank']} · {html(row['coordinate'])}</button> {verdict}<br>step {row['step']}: "
         f'<code title="{html(row["site"])}">{html(shorten(row["op"], 60))}</code></li>'
     )

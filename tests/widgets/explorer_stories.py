@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 
 from detlab.comparison import compare
 from detlab.samples import sample_path
+from detlab.testing import Call, make_run
 from tests.views.stories import story, with_metric
 
 RED, GREEN = "<script>alert(1)</script>", "\x1b[31m<img src=x onerror=alert(2)>\u202e"
@@ -30,6 +31,13 @@ def diverged(**options):
 
 ORIGIN = "2/0/backward/lin/aten.mm.default#0"
 """The site of the call that diverges in `diverged`."""
+
+
+def one_call_more():
+    """Run b makes a call before run a's two, so that its site is also that of the first call of both."""
+    both = [Call("aten.mm.default", "lin", [f"x{n}"], [f"y{n}"]) for n in range(2)]
+    more = Call("aten.mm.default", "lin", ["x"], ["y"])
+    return compare(make_run({0: both}), make_run({0: [more, *both]}))
 
 
 def act(panel, **data):

@@ -20,6 +20,7 @@ from tests.widgets.explorer_stories import (
     assert_only_text,
     diverged,
     equal,
+    one_call_more,
     race,
     read,
 )
@@ -187,6 +188,14 @@ def test_the_code_names_a_label_that_was_given(tmp_path):
     ]
     found = run_code(explore(dl.compare(*runs), journal=tmp_path / "n.json"))
     assert (found["a"].label, found["b"].label) == ("it's", 'a "b"\n')
+
+
+def test_the_code_selects_a_call_of_run_b_alone_though_a_call_of_run_a_has_its_site(tmp_path):
+    view = explore(one_call_more(), journal=tmp_path / "n.json")
+    assert view.selection.called == (0, 0)
+    found = run_code(view)
+    assert found["explorer"].selection.called == (0, 0)
+    assert found["call"].call.verdict == "only_b"
 
 
 def test_the_code_follows_what_is_shown(view):

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from detlab.comparison import compare
+from detlab.comparison.call import call_details
 from detlab.errors import InputError, TraceError
 from detlab.schema import Phase
 from detlab.testing import Call, make_run
@@ -15,7 +16,16 @@ from detlab.widgets.findings_panel import FindingsPanel
 from detlab.widgets.selection import Selection, clicked_call, find_call, place_of, step_of
 from detlab.widgets.verdict_bar import VerdictBar, remedies
 from tests.views.stories import set_aside, story
-from tests.widgets.explorer_stories import ORIGIN, act, assert_only_text, diverged, equal, race, read
+from tests.widgets.explorer_stories import (
+    ORIGIN,
+    act,
+    assert_only_text,
+    diverged,
+    equal,
+    one_call_more,
+    race,
+    read,
+)
 
 # The verdict
 
@@ -101,6 +111,25 @@ def test_a_click_on_a_rank_of_a_finding_selects_its_call_there():
     act(panel, finding="0", rank="2")
     rank, site = place_of(panel._cmp, panel.selection.called)
     assert (rank, site) == (2, panel._cmp.roots[0].sites[0])
+
+
+def test_a_call_of_run_b_alone_is_selected_though_a_call_of_run_a_has_its_site():
+    cmp = one_call_more()
+    panel = FindingsPanel(cmp)
+    act(panel, finding="0")
+    assert panel.selection.called == (0, 0)
+    panel.selection.clear()
+    act(panel, **next(button for button in read(panel.html).buttons if "site" in button))
+    assert panel.selection.called == (0, 0)
+
+
+def test_a_matching_call_is_no_part_of_a_finding_that_means_another_call_of_its_site():
+    cmp = one_call_more()
+    assert cmp.call(rank=0, site=cmp.first["site"][0]).findings == ()
+    assert call_details(cmp, 0, 0).findings == (0,)
+    panel = FindingsPanel(cmp)
+    panel.selection.called = (0, 1)
+    assert 'aria-pressed="true"' not in panel.html
 
 
 def test_a_row_of_the_first_divergences_selects_its_call():

@@ -20,6 +20,7 @@ from detlab.comparison.captured import Captured
 from detlab.comparison.contradictions import num_lanes
 from detlab.comparison.ignored import why_aside
 from detlab.comparison.notes import notes_on
+from detlab.comparison.places import differing_at
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.verdicts import BOOKKEEPING
 from detlab.errors import InputError
@@ -199,7 +200,7 @@ def call_details(cmp: Comparison, number: int, position: int) -> CallDetails:
     states = tuple(side_state(side, a, b, pairs) for side in (Side.INPUT, Side.OUTPUT))
     aside = tuple(why_aside(rank, position, cmp.counted))
     members = _members(cmp, rank, position, known, callee)
-    findings = _findings(cmp, call)
+    findings = _findings(cmp, rank, call)
     captures = _captures(cmp, call)
     return CallDetails(
         number=number,
@@ -293,8 +294,12 @@ def _flags(run: Recorded | None) -> tuple[str, ...]:
     return tuple(flag.name.lower() for flag in Flag if flag.name and run and run.event["flags"] & flag)
 
 
-def _findings(cmp: Comparison, call: CallRef) -> tuple[int, ...]:
-    return tuple(number for number, finding in enumerate(cmp.roots) if call.site in finding.sites)
+def _findings(cmp: Comparison, rank: RankComparison, call: CallRef) -> tuple[int, ...]:
+    """List the findings that name a site; none where they mean another call, which has it in run b."""
+    named = tuple(number for number, finding in enumerate(cmp.roots) if call.site in finding.sites)
+    if not named or call.verdict != "match":
+        return named
+    return named if differing_at(rank, Site.parse(call.site)) is None else ()
 
 
 def _captures(cmp: Comparison, call: CallRef) -> tuple[Captured, ...]:
