@@ -200,8 +200,9 @@ def rounded_where(metrics: pl.DataFrame, rounded: pl.Expr | pl.Series, unit: pl.
 def significant_metrics(fields: pl.DataFrame, digits: int) -> pl.DataFrame:
     """Make metrics of numbers with so many significant digits, of which trailing zeros are not printed."""
     size = pl.col("value").abs()
-    # polars gives 2.9999999999999996 for the logarithm of 1000; no printed number is as near below a power
+    # polars gives 2.9999999999999996 for the logarithm of 1000: go beyond it, and back where that is too far
     power = pl.when(size > 0).then((size.log10() + 1e-12).floor()).otherwise(0).cast(pl.Int32, strict=False)
+    power = power - (ten_to(power) > size).cast(pl.Int32) * (size > 0)
     return rounded_where(printed_metrics(fields), pl.lit(True), ten_to(power - (digits - 1)))
 
 

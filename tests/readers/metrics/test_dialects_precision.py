@@ -5,7 +5,7 @@ from decimal import Decimal
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from detlab import load_run
@@ -42,6 +42,7 @@ def test_an_hf_loss_is_rounded_to_four_decimals(folder, loss):
 
 
 @given(loss=sizes | st.integers(-9, 9).map(lambda power: 10.0**power))
+@example(9.999999999977026e29)
 def test_a_nemo_loss_has_four_digits(folder, loss):
     printed = int(loss) if loss.is_integer() else f"{loss:.4}"
     line = f"Training epoch 0, iteration 3/9 | global_step: 3 | reduced_train_loss: {printed} | lr: 0.5"
