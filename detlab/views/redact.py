@@ -19,7 +19,12 @@ from detlab.run import Run
 KINDS: Final = frozenset({"hosts", "paths"})
 """What can be taken out."""
 
-_HOST_ENTRY: Final = re.compile(r"host|node_?name|node_?list|master_addr|fqdn", re.IGNORECASE)
+_HOST_ENTRY: Final = re.compile(
+    r"host|node_?name|node_?list|master_addr|node_?(?:ip)?addr|rdzv_endpoint|fqdn", re.IGNORECASE
+)
+_ONE_HOST: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
+_RANGES: Final = re.compile(r"([^\[]*)\[([\d,-]+)\]([^\[]*)")
+_MAX_RANGE: Final = 10_000
 _NO_HOST: Final = frozenset({"host", "localhost", "none", "true", "false", ""})
 _WHOLE_PATH: Final = re.compile(r"(?:file://|~)?/[^:;,=\n]+|[A-Za-z]:\\[^;,=\n]+")
 _ABSOLUTE: Final = re.compile(r"[/~]|[A-Za-z]:\\|file://")
@@ -111,9 +116,30 @@ def _tells_host(entry: str) -> bool:
     return _HOST_ENTRY.search(entry) is not None
 
 
-def _usable(name: str) -> Iterator[str]:
-    if name.lower() not in _NO_HOST and not name.isdigit():
-        yield name.lower()
+def _usable(value: str) -> Iterator[str]:
+    for name in _names_in(value):
+        if name.lower() not in _NO_HOST and not name.isdigit():
+            yield name.lower()
+
+
+def _names_in(value: str) -> Iterator[str]:
+    """Take hosts apart: a list of them, ``tcp://a:29500``, and ``n[07-09,12]`` as Slurm writes many."""
+    for part in map(str.strip, _ONE_HOST.findall(value)):
+        name = re.sub(r"^\w+://|:\d+$", "", part)
+        yield name
+        if ranges := _RANGES.fullmatch(name):
+            before, numbers, after = ranges.groups()
+            yield from (
+                f"{before}{number}{after}" for each in numbers.split(",") for number in _counted(each)
+            )
+
+
+def _counted(numbers: str) -> Iterator[str]:
+    """Write every number of ``07-09``, as wide as the first."""
+    first, _, last = numbers.partition("-")
+    if first.isdecimal() and (last.isdecimal() or not last):
+        start, stop = int(first), int(last or first) + 1
+        yield from (f"{n:0{len(first)}}" for n in range(start, min(stop, start + _MAX_RANGE)))
 
 
 def _known_paths(cmp: Comparison) -> Iterator[str]:

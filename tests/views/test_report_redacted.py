@@ -88,6 +88,21 @@ def test_a_redacted_report_tells_neither_hosts_nor_folders(cmp, journal):
     assert told(everything(report_html(cmp, journal, redact=True))) == []
 
 
+def test_hosts_are_found_in_lists_and_addresses(cmp):
+    env = {
+        "SLURM_JOB_NODELIST": "lynx1,lynx2",
+        "SLURM_NODELIST": "puma-gpu[07-09,12],puma-cpu3",
+        "MASTER_ADDR": "tcp://zebra5:29500",
+        "RDZV_ENDPOINT": "lion6.cluster.example:29400",
+    }
+    runs = [make_run({0: step_calls(1, word)}, recipes={0: {"env": env}}) for word in "yz"]
+    words = "lynx1 lynx2 puma-gpu[07-09,12] puma-gpu08 puma-gpu12 puma-cpu3 tcp://zebra5:29500 lion6"
+    page = everything(report_html(compare(*runs).with_note(f"seen on {words} and puma-gpu77"), redact=True))
+    told_of = ("lynx", "puma-cpu", "puma-gpu0", "puma-gpu1", "puma-gpu[", "zebra", "lion")
+    assert [name for name in told_of if name in page] == []
+    assert "puma-gpu77" in page and re.search(r"tcp://host \d+:29500 host \d+ and", page)
+
+
 def test_names_of_files_and_the_number_of_each_host_stay(cmp, journal):
     page = report_html(cmp, journal, redact=True)
     assert "PATH/monday" in page and "PATH/train.py" in page and "PATH/x.log" in page
