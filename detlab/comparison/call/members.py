@@ -13,6 +13,7 @@ from detlab.comparison.places import site_at
 from detlab.comparison.ranks import RankComparison
 from detlab.comparison.reasons import REASONS
 from detlab.comparison.verdicts import ONE_SIDED
+from detlab.ops import Dependence
 from detlab.schema import Side, Verdict
 
 MAX_MEMBERS: Final = 16
@@ -33,7 +34,8 @@ class Member:
         The verdict of its call; empty where the call was not found there.
     gives
         ``equal``, ``differs`` or ``unknown``: what it put in, by its own record; ``only in a`` or ``only in
-        b`` where one run makes the call there, ``not recorded`` where it was not found.
+        b`` where one run makes the call there, ``not recorded`` where it was not found, and ``nothing`` where
+        the output does not depend on it: all but the source of a broadcast or of a message.
     site
         The site of its call; empty where it was not found.
     """
@@ -108,7 +110,15 @@ def _member(judge: GroupJudge, call: Collective, ranks: dict[int, RankComparison
         place = "" if rank is None else str(rank.coordinate)
         return Member(number, place, "", "not recorded", "")
     verdict = Verdict(int(rank.verdicts[at])).name.lower()
-    return Member(number, str(rank.coordinate), verdict, _gives(rank, at), str(site_at(rank, at)))
+    gives = _gives(rank, at) if _source(call) in (None, number) else "nothing"
+    return Member(number, str(rank.coordinate), verdict, gives, str(site_at(rank, at)))
+
+
+def _source(call: Collective) -> int | None:
+    """Give the one rank whose input is all that the output depends on; None where it is not one alone."""
+    if call.dependence is Dependence.SEND:
+        return call.key[1] if call.key[1] >= 0 else None
+    return call.root if call.dependence is Dependence.SOURCE else None
 
 
 def _gives(rank: RankComparison, at: int) -> str:

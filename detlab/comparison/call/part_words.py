@@ -30,7 +30,15 @@ def numbered(noun: str, numbers: Sequence[int]) -> str:
 
 def gives_words(member: Member) -> str:
     """Say what one member gave, by its own record."""
-    return {"equal": "is equal", "differs": "differs", "unknown": "not known"}.get(member.gives, member.gives)
+    return _GIVES.get(member.gives, member.gives)
+
+
+_GIVES: Final = {
+    "equal": "is equal",
+    "differs": "differs",
+    "unknown": "not known",
+    "nothing": "does not count",
+}
 
 
 def tensor_name(pair: TensorPair) -> str:
