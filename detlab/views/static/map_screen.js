@@ -5,6 +5,8 @@ import { Scale, drawGaps, drawMarkers, drawPicture, drawSigns, markersOf } from 
 import { drawEdges, drawOver } from "./map_over.js";
 import { drawFrame, placesFor } from "./map_frame.js";
 
+const AGAIN_MS = 250; // how long after a map had no width it is looked at again, and so often
+const MOST_WAITS = 12;
 const SMALL = 48; // pixels that the whole map is high when small: it has at most so many rows, so none is lost
 
 /** The canvases of a map: what is around the cells, the cells, what comes and goes above them, the whole map small. */
@@ -17,14 +19,17 @@ export class Screen {
     this.overview = make("canvas", { class: "detlab-overview" });
     this.canvases = [this.frame, this.cells, this.over, this.overview];
     this.kept = { places: "", labels: 0, lines: [] };
+    this.waits = 0;
   }
 
   stop() {
     cancelAnimationFrame(this.frameRequest);
+    clearTimeout(this.frameTimer);
   }
 
   paint() {
     this.whole = true;
+    this.waits = 0;
     this.paintOver();
   }
 
@@ -33,8 +38,16 @@ export class Screen {
   }
 
   draw() {
+    cancelAnimationFrame(this.frameRequest);
+    clearTimeout(this.frameTimer);
     this.frameRequest = 0;
-    if (!this.map.meta || this.map.scroll.hidden || !this.map.scroll.clientWidth) return;
+    if (!this.map.meta || this.map.scroll.hidden) return;
+    if (!this.map.scroll.clientWidth) {
+      // out of the page, or for a moment while its style sheets change, which no observer of sizes tells
+      if (this.waits++ < MOST_WAITS) this.frameTimer = setTimeout(() => this.draw(), AGAIN_MS);
+      return;
+    }
+    this.waits = 0;
     if (this.whole) this.drawAll();
     this.whole = false;
     const { cells } = this.places;
