@@ -10,7 +10,8 @@ from typing import Final
 
 from detlab.errors import DetlabError, InputError
 
-_PART: Final = re.compile(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*")
+_PART: Final = re.compile(r"\s*(-1|\d+)(?:(?<!-1)\s*-\s*(\d+))?\s*")
+"""A number or a range; the calls in no step, -1, stand alone."""
 
 Selectable = str | int | Iterable[int] | None
 """What a selection can be given as: ``"1-3,8"``, one number, several numbers, or None for all."""
@@ -111,11 +112,14 @@ def empty_selection(place: object, what: str, asked: Selection, found: Sequence[
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Write ascending numbers as spans, for example ``0-3, 8``; ``none`` when there are none."""
+    """Write ascending numbers as spans, for example ``0-3, 8``; ``none`` when there are none.
+
+    Negative ones, such as the -1 of calls in no step, stand alone: a span of them would be misread.
+    """
     parts: list[str] = []
     start = 0
     for position, number in enumerate(numbers):
-        if position + 1 == len(numbers) or numbers[position + 1] != number + 1:
+        if position + 1 == len(numbers) or numbers[position + 1] != number + 1 or number < 0:
             first = numbers[start]
             parts.append(str(number) if first == number else f"{first}-{number}")
             start = position + 1

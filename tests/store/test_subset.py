@@ -104,6 +104,12 @@ def test_an_empty_selection_is_an_error_that_says_what_there_is(tmp_path, what):
         load_run(folder, **{what: []})
 
 
+def test_calls_in_no_step_are_no_part_of_a_span():
+    assert spans([-1, 0, 1, 2]) == "-1, 0-2"
+    chosen = Selection.parse(spans([-1, 0, 1, 2]), "steps")
+    assert [n for n in range(-2, 4) if n in chosen] == [-1, 0, 1, 2]
+
+
 def test_spans_read_back_what_they_write():
     assert [n for n in range(20) if n in Selection.parse(spans([0, 1, 2, 7, 9, 10]), "steps")] == [
         0,
