@@ -77,6 +77,11 @@ class Finding:
     accepted: str = ""
 
     @property
+    def is_made_here(self) -> bool:
+        """Whether its calls make the difference; in all other classes one comes in, or nobody knows."""
+        return self.finding_class in ("kernel", "collective", "rank")
+
+    @property
     def pattern(self) -> str:
         """Say which axis the ranks fit and how often ranks fit one by chance; empty when none does."""
         if self.axis in ("", "all") or self.chance is None:
@@ -167,7 +172,7 @@ def _finding(
     first = min(members, key=lambda roots: int(roots.positions[0]))
     rank, position = first.rank, int(first.positions[0])
     num_before = int(np.searchsorted(rank.differing, position))
-    after = rank.verdicts[rank.differing[num_before:]]
+    after = rank.verdicts[rank.differing[np.searchsorted(rank.differing, position, side="right") :]]
     on_ranks = tuple(sorted({roots.rank.rank for roots in members}))
     axis, chance = fitting_axis(axes, [each.rank for each in ranks], on_ranks)
     sites = _sites(members)

@@ -86,7 +86,7 @@ def _scopes(finding: Finding) -> str:
 def finding_lines(finding: Finding) -> list[str]:
     """Write one finding: what, where, how strong, why, next."""
     axis = f" ({finding.pattern})" if finding.pattern else ""
-    begins = "enters" if finding.finding_class in ("upstream", "structure", "unknown", "state") else "origin"
+    begins = "origin" if finding.is_made_here else "enters"
     lines = [
         f"{finding.finding_class}: {finding.op} in {_scopes(finding)}, {finding.phase}",
         f"  {begins} on {_ranks(finding.ranks)}{axis}; "

@@ -87,7 +87,7 @@ def _finding(cmp: Comparison, finding: Finding, paths: str) -> str:
     facts = (
         ("where", f"{scopes}{more}, {finding.phase}"),
         (
-            "begins on",
+            "begins on" if finding.is_made_here else "enters on",
             f"{len(finding.ranks)} of {finding.of_ranks} ranks: {spans(list(finding.ranks))}{axis}",
         ),
         ("receivers", spans(list(finding.receivers))),
@@ -259,7 +259,7 @@ def aside(cmp: Comparison) -> str:
     if not cmp.ignored:
         return f"{asked}<p>Nothing was set aside.</p>"
     rows = [(item["kind"], item["count"], item["why"]) for item in cmp.ignored]
-    return asked + table(("kind", "calls", "why"), rows, "Calls that differ and are not counted")
+    return asked + table(("kind", "calls", "why"), rows, "What was set aside and is not counted")
 
 
 def structure(cmp: Comparison) -> str:

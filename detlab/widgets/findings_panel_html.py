@@ -14,8 +14,6 @@ from detlab.widgets.styles import verdict_mark
 MAX_FINDINGS: Final = 50
 _MAX_RANKS: Final = 64
 """A finding draws at most this many ranks one by one."""
-_ENTERS: Final = ("upstream", "structure", "unknown", "state")
-"""Classes of findings where a difference comes in, rather than being made."""
 
 
 def findings_html(cmp: Comparison, chosen: Collection[int] = (), *, live: bool = True) -> str:
@@ -58,7 +56,7 @@ def _card(number: int, finding: Finding, is_chosen: bool, live: bool) -> str:
         if live
         else f"<b>{title}</b>"
     )
-    verb = "enters" if finding.finding_class in _ENTERS else "origin"
+    verb = "origin" if finding.is_made_here else "enters"
     axis = f"<p>{html(finding.pattern)}</p>" if finding.pattern else ""
     accepted = f"<p>accepted: {html(finding.accepted)}</p>" if finding.accepted else ""
     return (
@@ -92,13 +90,13 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 
 
 def _strip(number: int, finding: Finding, live: bool) -> str:
-    """Draw the ranks that have the finding as its origin, each to jump to."""
+    """Write the ranks that have the finding, each to jump to; with the sign of an origin where it is one."""
     if not live or len(finding.ranks) > _MAX_RANKS:
         return ""
-    mark = verdict_mark(Verdict.ORIGIN.name)
+    mark = f"{verdict_mark(Verdict.ORIGIN.name)} " if finding.is_made_here else ""
     buttons = "".join(
         f'<button type="button" data-finding="{number}" data-rank="{rank}" '
-        f'aria-label="first call of this finding on rank {rank}">{mark} {rank}</button>'
+        f'aria-label="first call of this finding on rank {rank}">{mark}{rank}</button>'
         for rank in finding.ranks
     )
     return f'<div class="dl-strip" role="group" aria-label="ranks of this finding">{buttons}</div>'

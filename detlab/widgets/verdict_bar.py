@@ -73,8 +73,9 @@ def _evidence(evidence: Evidence) -> str:
 def _root(finding: Finding) -> str:
     ranks = f"rank{'s' * (len(finding.ranks) != 1)} {shorten(spans(list(finding.ranks)), 60)}"
     axis = f" ({finding.pattern})" if finding.pattern else ""
+    begins = "Begins" if finding.is_made_here else "Enters"
     return (
-        f"<p>Begins on {html(ranks)}{html(axis)}; {finding.matched_before:,} calls before it match, "
+        f"<p>{begins} on {html(ranks)}{html(axis)}; {finding.matched_before:,} calls before it match, "
         f"{finding.untested_after:,} after it have differing inputs: untested, not exonerated.</p>"
     )
 

@@ -500,6 +500,11 @@ def test_calls_below_the_first_receiver_are_counted_as_untested():
     assert cmp.roots[0].untested_after == 5
 
 
+def test_a_call_that_a_difference_enters_is_not_counted_among_those_after_it():
+    runs = [[Call(INDEX_ADD, "moe", [word], [word + "1"])] for word in "xX"]
+    assert expect(*runs, "receiver", ("upstream", INDEX_ADD, (0,))).roots[0].untested_after == 0
+
+
 def test_a_flag_that_one_run_alone_has_gives_the_same_reason_both_ways_round():
     """Memory is fresh in one run and drawn from a generator: the order of the runs does not choose."""
     fresh = Call("aten.add.Tensor", "lin", [], ["y"], generator="s", flags=Flag.FRESH_MEMORY)

@@ -126,6 +126,13 @@ def test_a_call_of_run_b_alone_leads_to_no_call_of_run_a():
     assert "data-site" not in sections.findings(cmp) + sections.firsts(cmp) + sections.structure(cmp)
 
 
+def test_a_difference_that_comes_in_begins_nowhere():
+    runs = [make_run({0: [Call("aten.index_add.default", "moe", [word], ["y"])]}) for word in "xX"]
+    said = sections.findings(compare(*runs))
+    assert "enters on" in said and "begins on" not in said
+    assert "begins on" in sections.findings(one_origin())
+
+
 def test_a_finding_that_is_accepted_says_why():
     cmp = one_origin()
     roots = tuple(dataclasses.replace(each, accepted="known since May") for each in cmp.roots)

@@ -14,6 +14,7 @@ from detlab.widgets.details_panel import DetailsPanel, Newest
 from detlab.widgets.details_panel_html import came_from_html
 from detlab.widgets.findings_panel import FindingsPanel
 from detlab.widgets.selection import Selection, clicked_call, find_call, place_of, step_of
+from detlab.widgets.styles import verdict_sign
 from detlab.widgets.verdict_bar import VerdictBar, remedies
 from tests.views.stories import set_aside, story
 from tests.widgets.explorer_stories import (
@@ -180,6 +181,21 @@ def test_a_click_on_what_is_not_there_changes_nothing(data):
     panel = FindingsPanel(diverged())
     act(panel, **data)
     assert panel.selection.called == ()
+
+
+def test_only_a_call_that_makes_a_difference_is_called_an_origin_and_has_its_sign():
+    runs = [make_run({0: [Call("aten.index_add.default", "moe", [word], ["y"])]}) for word in "xX"]
+    cmp = compare(*runs)
+    assert cmp.roots[0].finding_class == "upstream" and not len(cmp.first_origin)
+    sign = verdict_sign("origin")
+    for entering, made in zip(map(said, (cmp, diverged())), (False, True), strict=True):
+        assert (sign in entering, "origin on" in entering, "Begins on" in entering) == (made, made, made)
+        assert ("enters on" in entering, "Enters on" in entering) == (not made, not made)
+
+
+def said(cmp):
+    """Give what the verdict bar, the findings and the text form say."""
+    return f"{read(VerdictBar(cmp).html + FindingsPanel(cmp).html).text} {cmp!r}"
 
 
 def test_no_finding_is_said_in_words():
