@@ -109,6 +109,19 @@ def test_the_buttons_of_the_details_select_the_calls_that_they_name(shown):
     shown.becomes("m.called and [m.selected['rank'], m.selected['site']] == " + repr(wanted))
 
 
+def test_the_details_of_a_receiver_name_the_origin_that_it_came_from(shown):
+    code = (
+        "from detlab.widgets.selection import find_call; "
+        "row = explorer.cmp.first.filter(__import__('polars').col('rank') == 1).row(0, named=True); "
+        "explorer.selection.called = find_call(explorer.cmp, 1, row['site'])"
+    )
+    ask(shown.page, code)
+    says(shown.page, "c10d.allreduce_.default")
+    assert ask(shown.page, "print(explorer.details.wait())") == "True"
+    says(shown.page, "aten.index_put.default")
+    says(shown.page, "How the difference got here")
+
+
 def test_a_step_chosen_in_the_metrics_is_the_step_of_the_map(shown):
     assert shown.get("m.state['step']") == 1
     ask(shown.page, "explorer.selection.step = 2")
@@ -156,6 +169,6 @@ def test_nothing_of_the_explorer_overlaps_is_cut_sticks_out_or_is_too_small(show
     shown.page.set_viewport_size({"width": width, "height": 4000 if width == 800 else 2800})
     select_finding(shown)
     show(shown.page, f"explorer-{width}-{theme}")
-    found = faults(shown.page, ".detlab-explorer", ".detlab-map, .detlab-replay")
+    found = faults(shown.page, ".detlab-explorer")
     shown.page.set_viewport_size({"width": 1200, "height": 900})
     assert found == {}
