@@ -94,8 +94,9 @@ def load_comparison(
         The file is none, or a run is not there any more or is another one now.
     """
     document, arrays = _read(Path(path))
-    places = zip((a, b), document["sources"], document.get("subsets", ({}, {})), strict=True)
-    runs = [_reopen(given or source, asked) for given, source, asked in places]
+    subsets = document.get("subsets", ({}, {}))
+    places = zip((a, b), document["sources"], subsets, document["labels"], strict=True)
+    runs = [_reopen(given or source, asked, label) for given, source, asked, label in places]
     pairs = Pairs.read(document["pairs"])
     ranks: list[RankComparison] = []
     alone: list[RankComparison] = []
@@ -114,11 +115,12 @@ def load_comparison(
     )  # fmt: skip
 
 
-def _reopen(run: Run | str | PathLike[str], asked: Mapping[str, str]) -> Run:
+def _reopen(run: Run | str | PathLike[str], asked: Mapping[str, str], label: str) -> Run:
     """Load a run as it was loaded then; give one that is loaded as it is."""
     if isinstance(run, Run):
         return run
-    return load_run(run, ranks=asked.get("ranks") or None, steps=asked.get("steps") or None)
+    ranks, steps = (asked.get(name) or None for name in ("ranks", "steps"))
+    return load_run(run, ranks=ranks, steps=steps, label=label)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

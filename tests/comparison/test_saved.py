@@ -53,6 +53,12 @@ def test_saving_and_opening_any_comparison_changes_nothing(tmp_path_factory, pai
     assert whole(opened) == whole(cmp)
 
 
+def test_labels_that_were_given_are_kept(pair, tmp_path):
+    runs = [load_run(path, label=label) for path, label in zip(pair, ("monday", "tuesday"), strict=True)]
+    opened = load_comparison(compare(*runs).save(tmp_path / "cmp"))
+    assert (opened.a.label, opened.b.label) == ("monday", "tuesday")
+
+
 def test_a_run_that_changed_since_is_refused(pair, tmp_path):
     saved = compare(*pair).save(tmp_path / "cmp")
     other = make_run({0: calls("Z"), 1: calls()}, label="b")
