@@ -62,7 +62,7 @@ def call_html(details: CallDetails, path: pl.DataFrame | None = None, *, links: 
         _around(details, links),
         _members(details.members, links),
         _peers(details.peers, details.call, links),
-        _path(path, links),
+        _path(path, details.call, links),
         _captures(details),
         f'<p class="next"><b>Next:</b> <code>{html(details.next)}</code></p>',
     ]
@@ -244,21 +244,23 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _path(path: pl.DataFrame | None, links: bool) -> str:
+def _path(path: pl.DataFrame | None, call: CallRef, links: bool) -> str:
     """List the calls on the way back to where the difference began, nearest first."""
-    if path is None:
+    if path is None or (len(path) < 2 and call.verdict == "match"):
         return ""
     if len(path) < 2:
-        return "<h4>How the difference got here</h4><p>No recorded call before it explains it.</p>"
-    rows = [_hop(row, links) for row in path.head(_MAX_HOPS).to_dicts()]
+        said = "It begins here" if call.verdict == "origin" else "No recorded call before it explains it"
+        return f"<h4>How the difference got here</h4><p>{said}.</p>"
+    rows = [_hop(row, call.step, links) for row in path.head(_MAX_HOPS).to_dicts()]
     listed = table(
         ("hop", "from", "through", "call"), rows, "How the difference got here", len(path) - len(rows)
     )
     return listed
 
 
-def _hop(row: dict[str, Any], links: bool) -> tuple[Any, ...]:
+def _hop(row: dict[str, Any], step: int, links: bool) -> tuple[Any, ...]:
     name = f"<code>{_named(row['op'])}</code> in {_named(row['scope']) or 'no module'}, rank {row['rank']}"
+    name += f", step {row['step']}" if row["step"] != step else ""
     call = f"{_button(name, row['rank'], row['site'], links)} {verdict_badge(row['verdict'])}"
     aside = ", set aside" if row["set_aside"] else ""
     before = "" if row["from_hop"] is None else f"hop {row['from_hop']}"

@@ -133,9 +133,20 @@ PARAMETERS = [f"p{n}" for n in range(200)]
 def path_of(length):
     row = {
         "hop": 0, "from_hop": None, "via": "input 0", "rank": 0, "op": MM, "scope": "lin",
-        "verdict": "receiver", "site": site("lin", MM), "set_aside": True,
+        "verdict": "receiver", "site": site("lin", MM), "set_aside": True, "step": 1,
     }  # fmt: skip
     return pl.DataFrame([row | {"hop": n, "from_hop": n - 1 if n else None} for n in range(length)])
+
+
+def test_a_call_on_the_path_says_its_step_where_that_is_another_one():
+    path = path_of(3).with_columns(step=pl.Series([1, 1, 0]))
+    text = Parsed(call_html(story("receiver"), path)).text
+    assert text.count("rank 0, step 0") == 1 and "step 1 " not in text.partition("How the difference")[2]
+
+
+def test_no_path_of_a_call_that_matches_or_is_the_origin_looks_unexplained():
+    assert "How the difference" not in call_html(story("match"), path_of(1))
+    assert "It begins here." in call_html(story("origin"), path_of(1))
 
 
 def test_the_path_is_listed_when_it_is_given_and_is_bounded():
