@@ -41,20 +41,28 @@ def still(source: MapSource, state: Meta) -> tuple[str, bytes]:
     picture = _paint(meta, tile)
     rows = [_row(number, label, meta, picture) for number, label in enumerate(meta["row_labels"])]
     what = "op" if meta["state"]["rows"] == "op" else "rank"
-    headings = (what, _along(meta), "origins", "differ")
+    headings = (what, _along(meta), *(f"{noun}{_of_many(meta)}" for noun in ("origins", "differ")))
     return _caption(meta) + plain_table(headings, rows) + _legend(meta), png(picture)
 
 
 def _row(number: int, label: str, meta: Meta, picture: Codes) -> tuple[Any, ...]:
     origins, differing = meta["row_counts"][number]
     strip = picture[number * _ROW_HEIGHT : (number + 1) * _ROW_HEIGHT]
-    says = f"{label}: {origins:,} origins, {differing:,} calls differ"
+    first, second = ("cells with an origin", "cells") if _of_many(meta) else ("origins", "calls")
+    says = f"{label}: {origins:,} {first}, {differing:,} {second} differ"
     width, height = strip.shape[1], _ROW_HEIGHT
     fits = f"display:block;width:100%;min-width:240px;max-width:{width}px;height:{height}px"
     image = (
         f'<img alt="{html(says)}" width="{width}" height="{height}" style="{fits}" src="{data_uri(strip)}">'
     )
     return shorten(label, 40), Markup(image), origins, differing
+
+
+def _of_many(meta: Meta) -> str:
+    """Say what is counted where a cell is not one call of one rank; nothing where it is."""
+    state = meta["state"]
+    is_one = (state["rows"], state["columns"]) == ("rank", "call")
+    return "" if is_one and (state["step"] is not None or len(meta["steps"]) == 1) else " (cells)"
 
 
 def _paint(meta: Meta, tile: Codes) -> Codes:

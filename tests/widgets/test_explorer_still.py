@@ -63,6 +63,17 @@ def test_a_step_the_worst_of_all_and_a_map_of_steps_say_what_they_are():
     assert drawn(diverged(), columns="step")[0].text.startswith("Steps 1-3 from left to right.")
 
 
+def test_cells_of_many_calls_are_not_counted_as_calls():
+    words = [[{0: [word] * 3} for word in "yz"]]
+    cmp = compare(*(story(label, word) for label, word in zip("ab", *words, strict=True)))
+    found, images, _ = drawn(cmp, rows="op", columns="step")
+    assert "origins (cells) differ (cells)" in found.text
+    assert [image["alt"] for image in images if "mm" in image["alt"]] == [
+        "aten.mm.default: 3 cells with an origin, 3 cells differ"
+    ]
+    assert "cells" not in drawn(cmp, step=1)[0].text
+
+
 def test_many_ranks_are_pooled_and_it_is_said():
     words = {rank: ["y"] for rank in range(100)}
     found, images, _ = drawn(compare(story("a", words), story("b", words | {70: ["z"]})))
