@@ -6,13 +6,13 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from detlab.catalog import known
 from detlab.comparison.axes import Candidates, Racks, candidate_axes, fitting_axis
+from detlab.comparison.captured import CapturedCalls, captures_at
 from detlab.comparison.exact import CHANCE, LIKELY_BY_CHANCE
 from detlab.comparison.notes import notes_on
 from detlab.comparison.places import site_at
@@ -24,6 +24,8 @@ from detlab.schema import Evidence, Phase, Site, Verdict
 _LISTED: Final = ("scopes", "ranks", "receivers", "steps", "sites")
 MAX_SITES: Final = 20
 """A finding lists at most this many sites; it counts all of them."""
+
+_MAX_ASKED: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class _Group(NamedTuple):
 def group_findings(
     roots: Sequence[Roots],
     ranks: Sequence[RankComparison],
-    captures: Mapping[str, Path],
+    captures: CapturedCalls,
     racks: tuple[Racks, Racks] = ({}, {}),
 ) -> list[Finding]:
     """Group roots by reason, op, phase and kind of place.
@@ -135,7 +137,7 @@ def group_findings(
     ranks
         All compared ranks.
     captures
-        Folder of each captured call by its site.
+        The captured calls of both runs.
     racks
         The rack of each host in run a and in run b.
 
@@ -166,7 +168,7 @@ def _finding(
     members: Sequence[Roots],
     ranks: Sequence[RankComparison],
     receivers: tuple[int, ...],
-    captures: Mapping[str, Path],
+    captures: CapturedCalls,
     axes: Candidates,
 ) -> Finding:
     first = min(members, key=lambda roots: int(roots.positions[0]))
@@ -203,7 +205,7 @@ def _finding(
         ),
         next="",
     )
-    return replace(draft, next=next_step(draft, sites[0], captures))
+    return replace(draft, next=next_step(draft, sites[0], _captured(members, captures)))
 
 
 def _known(op: str, finding_class: str) -> list[str]:
@@ -264,9 +266,20 @@ _ADVICE: Final = {
 """What to look at first, by class of finding."""
 
 
-def next_step(finding: Finding, site: Site, captures: Mapping[str, Path]) -> str:
+def _captured(members: Sequence[Roots], captures: CapturedCalls) -> str:
+    """Give the folder of a capture of one of the first calls; empty where none was captured."""
+    if not any(captures):
+        return ""
+    for roots in members[:_MAX_ASKED]:  # ranks mostly share their sites
+        for position in roots.positions[:MAX_SITES].tolist():
+            found = captures_at(roots.rank, position, captures)
+            if found:
+                return min(found, key=lambda each: each.rank != roots.rank.rank).path
+    return ""
+
+
+def next_step(finding: Finding, site: Site, captured: str = "") -> str:
     """Name the cheapest experiment that would decide, ready to paste."""
-    captured = next((captures[text] for text in finding.sites if text in captures), None)
     where = f'ranks="{",".join(map(str, finding.ranks[:4]))}"'
     if site.step >= 0:
         where = f'steps="{site.step}", {where}'

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from detlab.comparison.captured import captured_calls
 from detlab.comparison.communication import GroupJudge, Judged, Judgement, judge_communication
 from detlab.comparison.contradictions import (
     judge_contradictions,
@@ -119,7 +118,7 @@ def compare(
         for rank, found in chosen:
             roots += grouped(rank, dict.fromkeys(found.tolist(), "configuration"))
     racks = (run_a.manifest.racks, run_b.manifest.racks)
-    findings = accept(group_findings(roots, ranks, _captures(run_a) | _captures(run_b), racks), known)
+    findings = accept(group_findings(roots, ranks, captured_calls(run_a, run_b), racks), known)
     problems = [*_problems(run_a, run_b), *damaged, *_missing(run_a, run_b, ranks)]
     return Comparison(
         run_a, run_b, tuple(steps), tuple(ranks), tuple(findings), tuple(problems), judge, names,
@@ -322,18 +321,6 @@ def _count_again(
         of_rank |= new[number]
         found.append(_with_judgements(rank, new))
     return found, judge
-
-
-def _captures(run: Run) -> dict[str, Path]:
-    """Give the captured calls of a run by site; an unreadable capture is simply not offered."""
-    found = {}
-    for folder in run.captures:
-        try:
-            site = json.loads((folder / "capture.json").read_text("utf-8"))["site"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        found[str(site)] = folder
-    return found
 
 
 def _problems(a: Run, b: Run) -> list[tuple[str, str]]:

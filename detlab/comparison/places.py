@@ -34,7 +34,11 @@ SITE_COLUMNS: Final = {
 
 def site_at(rank: RankComparison, position: int) -> Site:
     """Give the site of one compared call; its call number is counted anew, not read from the file."""
-    trace, row = _side(rank, position)
+    return site_in(*_side(rank, position))
+
+
+def site_in(trace: RankTrace, row: int) -> Site:
+    """Give the site of one event of a run, as that run counts its calls."""
     event = read_rows(trace, np.array([row]), ("step", "microbatch", "phase", "callee"))
     step, microbatch, phase, callee = (int(column[0]) for column in event.values())
     call = _num_before(trace, row, (step, microbatch, phase), callee)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from detlab.comparison.captured import Captured, captured_calls
+from detlab.comparison.captured import CapturedCalls, captured_calls
 from detlab.comparison.communication import GroupJudge
 from detlab.comparison.discriminate import discriminate
 from detlab.comparison.findings import Finding
@@ -309,8 +308,8 @@ class Comparison:
         return Programs(self.ranks)
 
     @cached_property
-    def _captured(self) -> Mapping[str, Sequence[Captured]]:
-        return captured_calls((self.a, self.b))
+    def _captured(self) -> CapturedCalls:
+        return captured_calls(self.a, self.b)
 
     @staticmethod
     def _position(rank: RankComparison, site: str) -> int:

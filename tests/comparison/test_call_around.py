@@ -118,6 +118,19 @@ def test_captures_of_the_site_are_offered_those_of_this_rank_first(tmp_path):
     assert [each.path[-2:] for each in cmp.call(rank=0, site=there).captures] == ["c2"]
 
 
+def test_a_capture_of_run_b_is_one_of_the_call_that_has_its_site_there(tmp_path):
+    calls = [op([f"h{n}"], [word]) for n, word in enumerate(("o", "p"))]
+    other = [op(["h"], ["n"]), calls[0], op(["h1"], ["P"])]
+    folders = [save_run(run(each), tmp_path / name) for each, name in zip((calls, other), "ab", strict=True)]
+    sites = {f"c{n}": (site("moe", INDEX_ADD).replace("#0", f"#{n}"), 0) for n in (0, 1, 2)}
+    captured(folders[1], sites)
+    cmp = compare(*folders)
+    found = [[each.path[-2:] for each in call_details(cmp, 0, at).captures] for at in range(3)]
+    assert found == [["c0"], ["c1"], ["c2"]]
+    (kernel,) = (each for each in cmp.roots if each.finding_class == "kernel")
+    assert kernel.next.endswith("c2")
+
+
 def test_a_call_site_is_named_once_where_it_is_the_same_and_twice_where_not():
     runs = [run([op()]) for _ in "ab"]
     for each, place in zip(runs, ("train.py:7", "train.py:9"), strict=True):

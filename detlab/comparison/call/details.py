@@ -16,7 +16,7 @@ from detlab.comparison.call.refs import CallRef, call_ref, neighbours
 from detlab.comparison.call.sides import SideState, side_state
 from detlab.comparison.call.tensors import MAX_TENSORS, TensorPair, most_telling, pair_tensors
 from detlab.comparison.call.unknown import why_unknown
-from detlab.comparison.captured import Captured
+from detlab.comparison.captured import Captured, captures_at
 from detlab.comparison.contradictions import num_lanes
 from detlab.comparison.ignored import why_aside
 from detlab.comparison.notes import notes_on
@@ -201,7 +201,7 @@ def call_details(cmp: Comparison, number: int, position: int) -> CallDetails:
     aside = tuple(why_aside(rank, position, cmp.counted))
     members = _members(cmp, rank, position, known, callee)
     findings = _findings(cmp, rank, call)
-    captures = _captures(cmp, call)
+    captures = _captures(cmp, rank, position)
     return CallDetails(
         number=number,
         call=call,
@@ -302,6 +302,6 @@ def _findings(cmp: Comparison, rank: RankComparison, call: CallRef) -> tuple[int
     return named if differing_at(rank, Site.parse(call.site)) is None else ()
 
 
-def _captures(cmp: Comparison, call: CallRef) -> tuple[Captured, ...]:
-    found = sorted(cmp._captured.get(call.site, ()), key=lambda each: (each.rank != call.rank, each))
-    return tuple(found[:_MAX_CAPTURES])
+def _captures(cmp: Comparison, rank: RankComparison, position: int) -> tuple[Captured, ...]:
+    found = captures_at(rank, position, cmp._captured)
+    return tuple(sorted(found, key=lambda each: (each.rank != rank.rank, each))[:_MAX_CAPTURES])
