@@ -22,10 +22,13 @@ from detlab.views.recipes import is_version, recipe_entries
 from detlab.views.routes import Routes
 from detlab.views.sections_notes import next_section, notes_section
 from detlab.views.series import (
+    MEASURED,
     describe,
     first_difference,
+    measurements,
     metric_names,
     metric_pairs,
+    metrics_line,
     shown_rank,
 )
 from detlab.views.step_counts import divergence_counts
@@ -46,12 +49,19 @@ def banner(cmp: Comparison) -> str:
     return (
         f'<p class="verdict {cmp.verdict}"><span class="word">{cmp.verdict}</span> '
         f"{html(headline(cmp).partition(': ')[2])}</p><p>{html(_sentence(coverage_line(cmp)))}.</p>"
+        f"{_beside_calls(cmp)}"
         f'<dl class="runs">{_run("a", cmp.a)}{_run("b", cmp.b)}</dl>'
     )
 
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _beside_calls(cmp: Comparison) -> str:
+    """Say which metrics differ where no call does: the verdict speaks of calls alone."""
+    said = metrics_line(cmp.a, cmp.b) if cmp.verdict != "diverged" else ""
+    return f"<p>{html(said)}</p>" if said else ""
 
 
 def _run(side: str, run: Run) -> str:
@@ -208,33 +218,37 @@ def by_step(cmp: Comparison, source: MapSource | None = None) -> str:
 
 
 def metrics(cmp: Comparison) -> str:
-    """Draw the metrics that both runs logged, those that differ first before others."""
+    """Draw the metrics that both runs logged, those that differ first before others, measurements last."""
+    measured = measurements(cmp.a, cmp.b)
     compared = [(name, metric_pairs(cmp.a, cmp.b, name)) for name in metric_names(cmp.a, cmp.b)]
-    order = {name: first_difference(pairs) for name, pairs in compared}
-    compared.sort(key=lambda item: (order[item[0]] is None, order[item[0]] or 0, item[0]))
+    order = {name: None if name in measured else first_difference(pairs) for name, pairs in compared}
+    compared.sort(
+        key=lambda item: (item[0] in measured, order[item[0]] is None, order[item[0]] or 0, item[0])
+    )
     if not compared:
         return ""
-    rows = [(name, describe(shown_rank(pairs))) for name, pairs in compared[:MAX_ROWS]]
+    said = [(name, shown_rank(pairs), name in measured) for name, pairs in compared]
+    rows = [
+        (name, MEASURED if is_measured else describe(pairs)) for name, pairs, is_measured in said[:MAX_ROWS]
+    ]
     lines = (("a", "solid"), ("b", "dashed"))
     items = "".join(f'<li><b class="curve-{side}">{side}: {dash}</b></li>' for side, dash in lines)
     keys = f'<ul class="legend">{items}</ul>'
-    drawn = "".join(_metric(name, shown_rank(pairs)) for name, pairs in compared[:_MAX_METRICS])
-    return (
-        keys
-        + drawn
-        + table(("metric", "by its bits"), rows, "Metrics of both runs", len(compared) - len(rows))
-    )
+    drawn = "".join(_metric(*each) for each in said[:_MAX_METRICS])
+    heads = ("metric", "by what its numbers prove")
+    return keys + drawn + table(heads, rows, "Metrics of both runs", len(compared) - len(rows))
 
 
-def _metric(name: str, pairs: pl.DataFrame) -> str:
-    steps, first = pairs["step"].to_list(), first_difference(pairs)
+def _metric(name: str, pairs: pl.DataFrame, is_measured: bool) -> str:
+    steps, first = pairs["step"].to_list(), None if is_measured else first_difference(pairs)
+    says = MEASURED if is_measured else describe(pairs)
     lines = [Line("curve-a", pairs["a"].to_list()), Line("curve-b", pairs["b"].to_list())]
-    values = line_chart(steps, lines, f"{name}: {describe(pairs)}", first)
+    values = line_chart(steps, lines, f"{name}: {says}", first)
     apart = line_chart(
         steps, [Line("apart", pairs["difference"].to_list())], f"|a - b| of {name}", first, log=True
     )
     beneath = f"<p>|a - b|, log scale</p>{apart}" if apart else ""
-    caption = f"<figcaption>{html(name)}: {html(describe(pairs))}</figcaption>"
+    caption = f"<figcaption>{html(name)}: {html(says)}</figcaption>"
     return f'<figure class="metric">{caption}{values}{beneath}</figure>'
 
 

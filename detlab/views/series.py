@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from detlab.comparison.metrics.pairs import pair_runs, points_of
 from detlab.comparison.metrics.precision import COMPARED, DIFFERENT, judge
 from detlab.comparison.metrics.summary import visible_step
+from detlab.readers.metrics.names import choose_names, is_measurement
 from detlab.run import Run
 
 METRIC_COLUMNS: Final = {
@@ -29,6 +30,36 @@ METRIC_COLUMNS: Final = {
 def metric_names(a: Run, b: Run) -> list[str]:
     """List the metrics that either run has, in order."""
     return sorted({str(name) for run in (a, b) for name in run.metrics["name"].unique()})
+
+
+MEASURED: Final = "a measurement of the machine, which proves nothing about the bits"
+"""What is said of a metric that differs between any two runs."""
+
+
+def measurements(a: Run, b: Run) -> set[str]:
+    """Give the metrics of either run that measure the machine, such as timings."""
+    return {name for run in (a, b) for name in choose_names(run.metrics, is_measurement)}
+
+
+def differing_metrics(a: Run, b: Run) -> dict[str, int]:
+    """Give the first step at which each metric differs, by name, without measurements and what is equal."""
+    measured = measurements(a, b)
+    names = [name for name in metric_names(a, b) if name not in measured]
+    found = {name: first_difference(metric_pairs(a, b, name)) for name in names}
+    return {name: step for name, step in found.items() if step is not None}
+
+
+def metrics_line(a: Run, b: Run) -> str:
+    """Say which step metrics differ, beside a verdict that speaks of calls alone; empty where none does."""
+    found = sorted(differing_metrics(a, b).items(), key=lambda item: (item[1], item[0]))
+    if not found:
+        return ""
+    named = ", ".join(f"{name} from step {step}" for name, step in found[:_MAX_NAMED])
+    more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+    return f"This is about calls alone. The step metrics differ: {named}{more}."
+
+
+_MAX_NAMED: Final = 3
 
 
 def metric_pairs(a: Run, b: Run, name: str) -> pl.DataFrame:
@@ -91,7 +122,7 @@ def describe(pairs: pl.DataFrame) -> str:
     differing, common = int(pairs["differs"].sum()), int(pairs["differs"].count())
     exact = bool(pairs.filter(pl.col("differs").is_not_null())["exact"].all())
     what = "the same bits" if exact else "no difference as printed"
-    text = f"{what} in all {common} common steps"
+    text = f"{what} in all {common} common steps" if common else "no step has a number in both runs"
     if first is not None:
         what = "bits first differ" if exact else "first differs, as printed,"
         text = f"{what} at step {first}, then in {differing} of {common} common steps"

@@ -8,9 +8,17 @@ from typing import Any
 
 import polars as pl
 
-from detlab.readers.metrics.names import choose_names, is_loss, is_measurement, is_norm
+from detlab.readers.metrics.names import choose_names, is_loss, is_norm
 from detlab.run import Run
-from detlab.views.series import describe, first_difference, metric_names, metric_pairs, shown_rank
+from detlab.views.series import (
+    MEASURED,
+    describe,
+    first_difference,
+    measurements,
+    metric_names,
+    metric_pairs,
+    shown_rank,
+)
 
 
 class Metrics:
@@ -38,7 +46,7 @@ class Metrics:
 
     @cached_property
     def _measurements(self) -> set[str]:
-        return self._named(is_measurement)
+        return measurements(self.a, self.b)
 
     @cached_property
     def _telling(self) -> list[set[str]]:
@@ -68,5 +76,5 @@ class Metrics:
     def says(self, name: str) -> str:
         """Say in one sentence where a metric first differs."""
         if name in self._measurements:
-            return "a measurement of the machine, which proves nothing about the bits"
+            return MEASURED
         return describe(self.shown(name))

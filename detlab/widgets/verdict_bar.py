@@ -10,6 +10,7 @@ from detlab.comparison import Comparison, Finding
 from detlab.comparison.text import PROVES, coverage_line, headline
 from detlab.run import Run, spans
 from detlab.schema import Evidence
+from detlab.views.series import metrics_line
 from detlab.views.text import html, shorten
 from detlab.widgets.html_panel import HtmlPanel
 from detlab.widgets.panel_css import PANEL_CSS
@@ -93,7 +94,9 @@ def _not_looked_at(cmp: Comparison) -> str:
     if cmp.evidence < Evidence.EXACT:
         said.append(f"what the weakest digest misses ({cmp.evidence.name.lower()})")
     listed = "".join(f"<li>{html(each)}</li>" for each in said)
-    return f'<p><b>Not looked at:</b></p><ul class="dl-list">{listed}</ul>'
+    beside = metrics_line(cmp.a, cmp.b)
+    beside = f"<p>{html(beside)}</p>" if beside else ""
+    return f'{beside}<p><b>Not looked at:</b></p><ul class="dl-list">{listed}</ul>'
 
 
 def _problems(cmp: Comparison) -> str:

@@ -44,7 +44,8 @@ def test_absent_is_neither_equal_nor_different():
     found = pairs([1.0, None], [None, 2.0])
     assert found["differs"].to_list() == [None, None]
     assert first_difference(found) is None
-    assert describe(found) == "rank 0: the same bits in all 0 common steps; a lacks 1 step; b lacks 1 step"
+    said = "rank 0: no step has a number in both runs; a lacks 1 step; b lacks 1 step"
+    assert describe(found) == said
 
 
 def test_absent_zero_and_nan_are_three_things():

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from detlab.comparison import compare
@@ -21,6 +22,7 @@ from detlab.views import document, report, sections
 from detlab.views.document import report_html
 from detlab.views.png import png
 from detlab.views.pooling import ORIGIN
+from detlab.widgets.verdict_bar import verdict_html
 from tests.browser.stories import race
 from tests.views.large import large_comparison
 from tests.views.stories import (
@@ -247,6 +249,34 @@ def test_metrics_are_drawn_with_the_first_step_whose_bits_differ():
     assert "bits first differ at step 2, then in 1 of 3 common steps" in page
     assert page.count('class="mark"') == 1  # |a - b| is zero throughout, so it has no chart
     assert page.count('class="middle odd"') == 2
+
+
+def logged(label, **metrics):
+    run = story(label, {0: ["y"]})
+    frames = [with_metric(run, values, name).metrics for name, values in metrics.items()]
+    return dataclasses.replace(run, metrics=pl.concat(frames))
+
+
+def test_measurements_of_the_machine_stand_last_and_prove_nothing():
+    timing = "elapsed time per iteration (ms)"
+    runs = [logged(label, **{timing: [1.0 + n, 1.0], "loss": [1.0, 2.0]}) for n, label in enumerate("ab")]
+    text = Page(sections.metrics(compare(*runs))).text
+    assert text.index("loss: rank 0: the same bits") < text.index(f"{timing}: a measurement of the machine")
+    assert "bits first differ" not in text and "by what its numbers prove" in text
+
+
+def test_a_match_of_calls_says_where_metrics_differ():
+    runs = [logged(label, loss=[1.0, 2.0 + n], norm=[3.0]) for n, label in enumerate("ab")]
+    said = "This is about calls alone. The step metrics differ: loss from step"
+    cmp = compare(*runs)
+    assert cmp.verdict == "match" and said in sections.banner(cmp) and said in verdict_html(cmp)
+    assert "about calls alone" not in sections.banner(compare(runs[0], runs[0]))
+
+
+def test_a_metric_of_one_run_is_not_called_the_same():
+    runs = [logged("a", loss=[1.0], norm=[1.0]), logged("b", loss=[1.0])]
+    text = Page(sections.metrics(compare(*runs))).text
+    assert "normrank 0: no step has a number in both runs; b lacks 1 step" in text
 
 
 def test_only_what_differs_between_recipes_is_listed_and_versions_always():
