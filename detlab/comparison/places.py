@@ -61,15 +61,17 @@ def _num_before(trace: RankTrace, row: int, key: tuple[int, int, int], callee: i
     return count
 
 
-def position_of(rank: RankComparison, site: Site) -> int:
+def position_of(rank: RankComparison, site: Site, *, in_b: bool = False) -> int:
     """Give the position of the call at a site: in run a, or in run b where only it makes the call.
+
+    With ``in_b`` run b is asked first: it counts its calls anew where the runs make other ones.
 
     Raises
     ------
     InputError
         Neither run makes this call on this rank.
     """
-    for trace in (rank.a, rank.b):
+    for trace in (rank.b, rank.a) if in_b else (rank.a, rank.b):
         row = row_of(trace, site)
         if row is not None:
             positions = rank.positions_of(np.array([row]), in_b=trace is rank.b)

@@ -181,15 +181,17 @@ def _call(ref: CallRef, of: CallRef, links: bool) -> str:
     step = f" in step {ref.step}" if ref.step != of.step else ""
     aside = ", set aside" if ref.set_aside else ""
     name = f"<code>{_named(ref.op)}</code> in {_named(ref.scope) or 'no module'}{step}"
-    return f"{_button(name, ref.rank, ref.site, links, ref.position)} {verdict_badge(ref.verdict)}{aside}"
+    button = _button(name, ref.rank, ref.site, ref.verdict, links, ref.position)
+    return f"{button} {verdict_badge(ref.verdict)}{aside}"
 
 
-def _button(name: str, rank: int, site: str, links: bool, position: int | None = None) -> str:
-    """Make a name a button that says which call it is; its position tells apart two calls of one site."""
+def _button(name: str, rank: int, site: str, verdict: str, links: bool, position: int | None = None) -> str:
+    """Make a name a button that says which call it is: its site is that of run b where run a has none."""
     if not links:
         return f'<span class="called">{name}</span>'
     at = "" if position is None else f' data-position="{position}"'
-    data = f'data-rank="{rank}" data-site="{html(site)}"{at}'
+    run = ' data-run="b"' if verdict == "only_b" else ""
+    data = f'data-rank="{rank}" data-site="{html(site)}"{run}{at}'
     return f'<button type="button" class="called" {data}>{name}</button>'
 
 
@@ -217,7 +219,7 @@ def _members(members: Members | None, links: bool) -> str:
     rows = []
     for each in members.listed:
         name = f"rank {each.rank}"
-        call = _button(name, each.rank, each.site, links) if each.site else name
+        call = _button(name, each.rank, each.site, each.verdict, links) if each.site else name
         verdict = Markup(verdict_badge(each.verdict)) if each.verdict else "-"
         rows.append((Markup(call), each.coordinate or "not compared", gives_words(each), verdict))
     more = members.num_members - len(rows)
@@ -226,8 +228,8 @@ def _members(members: Members | None, links: bool) -> str:
 
 def _peers(peers: Peers, call: CallRef, links: bool) -> str:
     listed = "".join(
-        f"<li>{_button(f'rank {each.rank}', each.rank, call.site, links)} {html(each.coordinate)} "
-        f"{verdict_badge(each.verdict)}{', set aside' if each.set_aside else ''}</li>"
+        f"<li>{_button(f'rank {each.rank}', each.rank, call.site, each.verdict, links)} "
+        f"{html(each.coordinate)} {verdict_badge(each.verdict)}{', set aside' if each.set_aside else ''}</li>"
         for each in peers.listed
     )
     if not listed:
@@ -261,7 +263,7 @@ def _path(path: pl.DataFrame | None, call: CallRef, links: bool) -> str:
 def _hop(row: dict[str, Any], step: int, links: bool) -> tuple[Any, ...]:
     name = f"<code>{_named(row['op'])}</code> in {_named(row['scope']) or 'no module'}, rank {row['rank']}"
     name += f", step {row['step']}" if row["step"] != step else ""
-    call = f"{_button(name, row['rank'], row['site'], links)} {verdict_badge(row['verdict'])}"
+    call = f"{_button(name, row['rank'], row['site'], row['verdict'], links)} {verdict_badge(row['verdict'])}"
     aside = ", set aside" if row["set_aside"] else ""
     before = "" if row["from_hop"] is None else f"hop {row['from_hop']}"
     return str(row["hop"]), before, row["via"], Markup(call + aside)

@@ -52,6 +52,7 @@ def _alone(verdict: str) -> str:
 def _call(row: dict[str, Any], live: bool) -> str:
     where = f"{shorten(row['scope'], 50) or 'no module'}, rank {row['rank']}, step {row['step']}"
     name = f"<code>{html(shorten(row['op'], 50))}</code> in {html(where)}"
-    data = f'data-rank="{row["rank"]}" data-site="{html(row["site"])}"'
+    run = ' data-run="b"' if row["verdict"] == "only_b" else ""
+    data = f'data-rank="{row["rank"]}" data-site="{html(row["site"])}"{run}'
     shown = f'<button type="button" class="called" {data}>{name}</button>' if live else name
     return f"{verdict_mark(row['verdict'])} {shown}"

@@ -33,7 +33,7 @@ class Selection(traitlets.HasTraits):
         self.step = None
 
 
-def find_call(cmp: Comparison, rank: int, site: str) -> tuple[int, int]:
+def find_call(cmp: Comparison, rank: int, site: str, *, in_b: bool = False) -> tuple[int, int]:
     """Give the call at a site as `Selection.called` names it.
 
     Parameters
@@ -42,6 +42,8 @@ def find_call(cmp: Comparison, rank: int, site: str) -> tuple[int, int]:
         Global rank in run a.
     site
         Text form of the call's site.
+    in_b
+        Whether it is the site of a call that only run b makes: one of run a may have it too.
 
     Raises
     ------
@@ -53,14 +55,14 @@ def find_call(cmp: Comparison, rank: int, site: str) -> tuple[int, int]:
         wanted = Site.parse(site)
     except ValueError as error:
         raise InputError(str(error), "copy a site from first, sites or a finding") from error
-    position = position_of(cmp.ranks[number], wanted)
+    position = position_of(cmp.ranks[number], wanted, in_b=in_b)
     if position < 0:
         raise InputError(f"rank {rank} has the call {site}, and it was not compared.", "choose another step")
     return number, position
 
 
 def clicked_call(cmp: Comparison, data: Mapping[str, Any]) -> tuple[int, int]:
-    """Give the call that a button names by ``rank`` and ``position``, or by ``rank`` and ``site``.
+    """Give the call that a button names by ``rank`` and ``position``, or by ``rank``, ``site`` and ``run``.
 
     Raises
     ------
@@ -74,7 +76,7 @@ def clicked_call(cmp: Comparison, data: Mapping[str, Any]) -> tuple[int, int]:
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("this names no call.", "click on a call") from error
     if position is None:
-        return find_call(cmp, rank, site)
+        return find_call(cmp, rank, site, in_b=data.get("run") == "b")
     number = _number_of(cmp, rank)
     if not 0 <= position < len(cmp.ranks[number].verdicts):
         raise InputError(f"rank {rank} has no call at {position}.", "click on a call")

@@ -1,6 +1,7 @@
 """The panels of the explorer, each alone: verdict, findings, details."""
 
 import threading
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from detlab.comparison import compare
 from detlab.comparison.call import call_details
 from detlab.errors import InputError, TraceError
-from detlab.schema import Phase
+from detlab.schema import Phase, Verdict
 from detlab.testing import Call, make_run
+from detlab.views.call_html import call_html
 from detlab.widgets.details_panel import DetailsPanel, Newest
 from detlab.widgets.details_panel_html import came_from_html
 from detlab.widgets.findings_panel import FindingsPanel
@@ -122,6 +124,22 @@ def test_a_call_of_run_b_alone_is_selected_though_a_call_of_run_a_has_its_site()
     panel.selection.clear()
     act(panel, **next(button for button in read(panel.html).buttons if "site" in button))
     assert panel.selection.called == (0, 0)
+
+
+def test_a_call_of_run_b_alone_on_a_path_is_selected_though_a_call_of_run_a_has_its_site():
+    both = [Call("aten.mm.default", "lin", ["x"], ["y"]), Call("aten.mm.default", "out", ["y"], ["z"])]
+    more = Call("aten.mm.default", "lin", ["p"], ["Y"])
+    cmp = compare(make_run({0: both}), make_run({0: [both[0], more, replace(both[1], inputs=["Y"])]}))
+    assert [rank.verdicts.tolist() for rank in cmp.ranks] == [
+        [Verdict.MATCH, Verdict.ONLY_B, Verdict.ABSORBED]
+    ]
+    path = cmp.path(rank=0, site="1/0/forward/out/aten.mm.default#0")
+    for markup in (came_from_html(path), call_html(call_details(cmp, 0, 2), path, links=True)):
+        buttons = [button for button in read(markup).buttons if button.get("run") == "b"]
+        assert buttons and {clicked_call(cmp, button) for button in buttons} == {(0, 1)}
+    cmp = one_call_more()
+    place = {"rank": "0", "site": cmp.first["site"][0]}
+    assert (clicked_call(cmp, place), clicked_call(cmp, {**place, "run": "b"})) == ((0, 1), (0, 0))
 
 
 def test_a_matching_call_is_no_part_of_a_finding_that_means_another_call_of_its_site():

@@ -180,7 +180,7 @@ export class ChosenCall {
     model.on("change:called", (called) => this.show(called));
     el.addEventListener("click", (event) => {
       const link = event.target.closest("button[data-rank][data-site]");
-      if (link) jump(model, link.dataset.rank, link.dataset.site);
+      if (link && link.dataset.run !== "b") jump(model, link.dataset.rank, link.dataset.site);
     });
   }
 
