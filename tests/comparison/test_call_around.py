@@ -96,6 +96,16 @@ def test_a_finding_is_named_at_its_site_and_nowhere_else():
     assert [call_details(cmp, 0, position).findings for position in range(4)] == [(), (0,), (), ()]
 
 
+def test_a_finding_of_other_ranks_at_the_same_site_is_said_to_be_theirs():
+    calls = [{0: [op(["h"], [word])], 1: [op(["h"], ["o"])]} for word in "oO"]
+    cmp = compare(*map(make_run, calls))
+    here, there = (call_details(cmp, number, 0) for number in (0, 1))
+    assert (here.findings, here.findings_elsewhere) == ((0,), ())
+    assert (there.findings, there.findings_elsewhere) == ((0,), (0,))
+    assert "Finding 0 (kernel) names this site." in sentences(here)
+    assert "Finding 0 (kernel) names this site on other ranks." in sentences(there)
+
+
 def captured(folder, sites):
     for name, (text, rank) in sites.items():
         (folder / "captures" / name).mkdir(parents=True)

@@ -92,6 +92,8 @@ class CallDetails:
         The same site on every other rank.
     findings, finding_classes
         Row numbers in `Comparison.findings` of the findings that name this site, and the class of each.
+    findings_elsewhere
+        Those of them that other ranks have, and this one has not.
     captures
         (rank, folder) of each capture of this site, those of this rank first.
     next
@@ -124,6 +126,7 @@ class CallDetails:
     peers: Peers
     findings: tuple[int, ...]
     finding_classes: tuple[str, ...]
+    findings_elsewhere: tuple[int, ...]
     captures: tuple[Captured, ...]
     next: str
 
@@ -141,6 +144,7 @@ class CallDetails:
             "notes",
             "findings",
             "finding_classes",
+            "findings_elsewhere",
             "differing_lanes",
             "origin_lanes",
         )
@@ -229,6 +233,7 @@ def call_details(cmp: Comparison, number: int, position: int) -> CallDetails:
         peers=cmp._programs.peers(number, Site.parse(call.site), in_b=a is None),
         findings=findings,
         finding_classes=tuple(cmp.roots[each].finding_class for each in findings),
+        findings_elsewhere=tuple(each for each in findings if rank.rank not in cmp.roots[each].ranks),
         captures=captures,
         next=next_step(cmp, call, states, findings, captures, aside),
     )

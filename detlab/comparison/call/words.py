@@ -259,4 +259,5 @@ def _call_sites(details: CallDetails) -> Iterator[str]:
 
 def _findings(details: CallDetails) -> Iterator[str]:
     for number, kind in zip(details.findings, details.finding_classes, strict=True):
-        yield f"Finding {number} ({kind}) names this site."
+        elsewhere = " on other ranks" if number in details.findings_elsewhere else ""
+        yield f"Finding {number} ({kind}) names this site{elsewhere}."
