@@ -286,8 +286,8 @@ class Comparison:
         - ``links``: which calls made its inputs, and which take its outputs
         - ``members``: what each member of its communicator gave
         - ``peers``: the same site on every other rank
-        - ``findings`` (row numbers), their ``finding_classes``, ``findings_elsewhere`` (which only other ranks
-          have), ``captures`` (rank and folder) and ``next``
+        - ``findings`` (row numbers), their ``finding_classes``, ``findings_elsewhere`` (those of other ranks
+          alone), ``captures`` (rank and folder) and ``next``
 
         and ``to_json()``. How a difference got here is asked apart, see `path`.
 
