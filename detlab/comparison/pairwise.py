@@ -333,9 +333,8 @@ def _missing(a: Run, b: Run, ranks: Sequence[RankComparison]) -> list[tuple[str,
     for run, other in ((a, b), (b, a)):
         lost = [str(place) for place in other.by_coordinate if place not in run.by_coordinate]
         if lost:
-            missing.append(
-                (run.label, f"has no trace of {len(lost)} ranks that {other.label} has: {lost[0]}…")
-            )
+            named = f"{lost[0]}{'…' * (len(lost) > 1)}"
+            missing.append((run.label, f"has no trace of {len(lost)} ranks that {other.label} has: {named}"))
         steps = sorted(set(other.steps) - set(run.steps))
         if steps:
             missing.append((run.label, f"has no step {spans(steps)}, which {other.label} has"))

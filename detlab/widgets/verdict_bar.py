@@ -125,12 +125,14 @@ def remedies(cmp: Comparison) -> list[str]:
 
 
 def _record_again(run: Run, other: Run) -> list[str]:
-    """Give the recorder that would have recorded what a run lacks."""
-    lacks = other.by_coordinate.keys() - run.by_coordinate.keys()
+    """Give the recorder for what a run lacks; where that is both ranks and steps, for all of the other."""
+    places = other.by_coordinate
     lost = {
         "steps": sorted(set(other.steps) - set(run.steps)),
-        "ranks": sorted(other.by_coordinate[place].header.rank for place in lacks),
+        "ranks": sorted(places[each].header.rank for each in places.keys() - run.by_coordinate.keys()),
     }
+    if all(lost.values()):
+        lost = {"steps": sorted(other.steps), "ranks": sorted(each.header.rank for each in places.values())}
     chosen = [f"{what}={_spans(numbers)}" for what, numbers in lost.items() if numbers]
     return [f"dl.Recorder({run.source!r}, {', '.join(chosen)})"] if chosen else []
 

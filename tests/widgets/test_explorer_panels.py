@@ -91,9 +91,17 @@ def test_an_incomplete_comparison_says_why_and_gives_the_fix_to_copy():
     text = read(VerdictBar(cmp).html).text
     assert text.startswith("INCOMPLETE nothing differs between a and b, but not all of it could be compared.")
     assert "b: has no step 3, which a has" in text
-    assert remedies(cmp)[0] == "dl.Recorder('memory', steps='3', ranks='1')"
+    assert remedies(cmp)[0] == "dl.Recorder('memory', steps='1-3', ranks='0-1')"
     assert "dl.load_run(run, ranks='0', steps='1-2')" in remedies(cmp)[1]
     assert all(" ".join(line.split()) in text for line in remedies(cmp))
+
+
+def test_ranks_alone_are_recorded_again_in_all_steps_and_steps_alone_on_all_ranks():
+    whole, short = ({rank: ["y"] * size for rank in (0, 1)} for size in (3, 2))
+    less = make_run({0: [c for n in (1, 2, 3) for c in _calls(n)]}, label="b", layout={"dp": 2}, world_size=2)
+    a = story("a", whole)
+    assert remedies(compare(a, less))[0] == "dl.Recorder('memory', ranks='1')"
+    assert remedies(compare(a, story("b", short)))[0] == "dl.Recorder('memory', steps='3')"
 
 
 def test_a_whole_comparison_needs_no_fix():
