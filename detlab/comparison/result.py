@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -137,8 +138,8 @@ class Comparison:
 
     @cached_property
     def num_without_evidence(self) -> int:
-        """Calls of run a whose outputs were not recorded; they never count as identical."""
-        return self._count("no_output")
+        """Calls of run a whose outputs were not recorded in both runs; they never count as identical."""
+        return self._count("no_output") + sum(_num_lacking_in_b(rank, self.steps) for rank in self.ranks)
 
     def _count(self, column: str) -> int:
         """Add up a count of the index over the compared steps of run a."""
@@ -411,6 +412,29 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+
+def _num_lacking_in_b(rank: RankComparison, steps: Sequence[int]) -> int:
+    """Count the calls of both runs whose outputs run a has recorded and run b has not.
+
+    Where the segments of both have as many calls without, these are taken to be the same calls.
+    """
+    in_a, in_b = (each.index["no_output"][np.isin(each.index["step"], steps)] for each in (rank.a, rank.b))
+    if np.array_equal(in_a, in_b):
+        return 0
+    blocks = rank.blocks[(np.minimum(rank.blocks["a"], rank.blocks["b"]) >= 0) & (rank.blocks["equal"] == 0)]
+    total = 0
+    for first_a, first_b, size in zip(
+        *(blocks[name].tolist() for name in ("a", "b", "num_rows")), strict=True
+    ):
+        records = np.searchsorted(rank.b.starts, [first_b, first_b + size - 1], side="right") - 1
+        if rank.b.index["no_output"][records[0] : records[1] + 1].any():
+            mine, theirs = (
+                trace.columns(first, first + size, ["evidence"])["evidence"] & 15
+                for trace, first in ((rank.a, first_a), (rank.b, first_b))
+            )
+            total += int(((mine != 0) & (theirs == 0)).sum())
+    return total
 
 
 def _calls(places: list[tuple[RankComparison, int]]) -> pl.DataFrame:

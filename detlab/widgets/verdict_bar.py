@@ -89,7 +89,7 @@ def _not_looked_at(cmp: Comparison) -> str:
         said.append(f"{world - recorded:,} of {world:,} ranks")
     said.append(f"every step but {spans(list(cmp.steps))}")
     if cmp.num_without_evidence:
-        said.append(f"the outputs of {cmp.num_without_evidence:,} calls, of which nothing was recorded")
+        said.append(f"the outputs of {cmp.num_without_evidence:,} calls, which not both runs recorded")
     said += [f"{item['count']:,} {item['kind']} (set aside)" for item in cmp.ignored]
     if cmp.evidence < Evidence.EXACT:
         said.append(f"what the weakest digest misses ({cmp.evidence.name.lower()})")

@@ -121,6 +121,15 @@ def test_a_call_without_output_evidence_is_not_counted_as_identical():
     assert (cmp.num_calls, cmp.num_without_evidence) == (2, 1)
 
 
+@pytest.mark.parametrize("words", ["on", "no"])
+def test_outputs_that_one_run_has_not_recorded_are_not_counted_as_identical(words):
+    given = [{"o": "o", "n": None}[word] for word in words]
+    runs = [make_run({0: [BEFORE, Call("aten.mul.Tensor", "layers.1", ["i"], [word])]}) for word in given]
+    cmp = compare(*runs)
+    assert (cmp.verdict, cmp.num_without_evidence) == ("match", 1)
+    assert "calls: 1 match, 1 without evidence of their output" in repr(cmp)
+
+
 @pytest.mark.parametrize("flag", [Flag.NOT_WAITED_FOR, Flag.POINTERS, Flag.COPY_IN_FLIGHT])
 def test_an_artefact_is_set_aside_and_counted(flag):
     runs = [make_run({0: [BEFORE, Call(**PLANTED, inputs=["i"], outputs=[w], flags=flag)]}) for w in "oP"]
