@@ -148,6 +148,7 @@ STORIES = {
         compare(run(accumulated("g1", "g2")), run(accumulated("g2", "g1"))), Verdict.ORIGIN
     ),
     "origin random": lambda: origin(flags=Flag.SEEDED),
+    "origin of a state": lambda: one(held("moe.table", "t"), held("moe.table", "T")),
     "origin without inputs": lambda: one(op([]), op([], ["O"])),
     "origin of a sum": lambda: group(sums("abc", "sss"), sums("abc", "SSS")),
     "origin of a piece": lambda: group(

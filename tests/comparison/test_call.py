@@ -25,7 +25,8 @@ SIDES = {
     "digests of different kinds (xxh3-64 and crc32) cannot be compared": {"unknown other digest"},
     "statistics differ, which float reductions can do": {"unknown statistic"},
     "It takes no tensor or number": {
-        "match of a barrier", "receiver of a state", "origin without inputs", "aside fresh_memory",
+        "match of a barrier", "receiver of a state", "origin of a state", "origin without inputs",
+        "aside fresh_memory",
     },
     "It gives no tensor or number": {"match of a barrier"},
     "Its inputs match (screen: ": {
@@ -65,6 +66,7 @@ MEANS = {
     "the order is the cause": {"origin by order"},
     "a random op gives other numbers": {"origin random"},
     "the call takes no tensors, so what it gives comes from outside": {"origin without inputs"},
+    "The difference begins here: state that was carried into this step differs": {"origin of a state"},
     "algorithm, topology or order of the reduction": {"origin of a sum"},
     "it received a piece that its giver did not send": {"origin of a piece"},
     "what it depends on is equal on every member": {"origin in a large group"},

@@ -148,6 +148,8 @@ def _with_equal_inputs(details: CallDetails) -> str:
     inputs = details.inputs
     if "seeded" in (*details.flags[0], *details.flags[1]):
         return f": {REASONS['seeded'].why}"
+    if "state" in (details.kind, details.call.phase):
+        return f": {REASONS['state'].why}"
     if not inputs.num_tensors:
         return f": {REASONS['no_inputs'].why}"
     if inputs.evidence == "exact":
