@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import polars as pl
 
@@ -113,8 +114,8 @@ def _two_runs(pairs: pl.DataFrame, a: Run, b: Run, name: str) -> go.Figure:
     for trace in (_line(shown, "a", a.label), _line(shown, "b", b.label), _circles(shown), *_crosses(shown)):
         fig.add_trace(trace, row=1, col=1)
     for row, (column, what) in enumerate((("difference", "|a - b|"), ("ulp", "ulp")), 2):
-        fig.add_trace(_distance(shown, column, what), row=row, col=1)
-        fig.update_yaxes(title=what, type="log", exponentformat="power", row=row, col=1)
+        fig.add_trace(trace := _distance(shown, column, what), row=row, col=1)
+        fig.update_yaxes(title=what, type="log", row=row, col=1, **_powers(trace.y))
     for side, run, colour in (("a", a, CURVE_A), ("b", b, CURVE_B)):
         _shade(fig, [each for each in find_spikes(run.metrics) if each.name == name], colour, side)
         _mark_restarts(fig, run, side)
@@ -233,6 +234,13 @@ def _crosses(pairs: pl.DataFrame) -> list[go.Scatter]:
                 )
             )
     return traces
+
+
+def _powers(values: Sequence[float | None]) -> dict[str, Any]:
+    """Label a log axis at a few powers of ten alone, in full size, so that no label lies over another."""
+    given = [math.log10(value) for value in values if value]
+    decades = max(given) - min(given) if given else 0
+    return {"dtick": max(1, math.ceil(decades / 3)), "exponentformat": "e"}
 
 
 def _distance(pairs: pl.DataFrame, column: str, what: str) -> go.Scatter:

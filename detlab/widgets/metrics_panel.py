@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import anywidget
 import ipywidgets
 import traitlets
 
@@ -12,12 +13,13 @@ from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.run import Run
 from detlab.schema import Verdict
+from detlab.text import visible
 from detlab.views.palette import VERDICT_COLOURS, css
 from detlab.views.text import html
 from detlab.widgets.html_panel import HtmlPanel
 from detlab.widgets.metrics_panel_data import Metrics
 from detlab.widgets.metrics_panel_html import NO_METRICS, metric_html, metrics_still
-from detlab.widgets.panel_css import PANEL_CSS
+from detlab.widgets.panel_css import PANEL_CSS, static_text
 from detlab.widgets.selection import Selection
 from detlab.widgets.static_twin import StaticTwin, Twin
 
@@ -67,7 +69,7 @@ class MetricsPanel(StaticTwin, ipywidgets.VBox):  # type: ignore[misc]
             return [self.chart]
         controls = ipywidgets.HBox([self._choice, self._zoom])
         controls.add_class("dl-controls")
-        return [controls, self.chart, self._holder]
+        return [controls, self.chart, self._holder, _Fit()]
 
     def _choose(self, metric: str) -> None:
         """Take the metric asked for, else the one that differs first, and follow the choice from now on."""
@@ -136,8 +138,14 @@ class MetricsPanel(StaticTwin, ipywidgets.VBox):  # type: ignore[misc]
     def twin(self) -> Twin:
         """Give the first metrics as pictures and where each first differs."""
         names = self.metrics.names
-        said = "\n".join(f"{name}: {self.metrics.says(name)}" for name in names) or NO_METRICS
+        said = "\n".join(visible(f"{name}: {self.metrics.says(name)}") for name in names) or NO_METRICS
         return Twin(f"<div>{metrics_still(self.metrics)}</div>", said)
+
+
+class _Fit(anywidget.AnyWidget):
+    """Gives the chart in its panel the width that the panel has."""
+
+    _esm = static_text("fit_chart.js")
 
 
 class _Chart(HtmlPanel):

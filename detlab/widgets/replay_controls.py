@@ -64,7 +64,7 @@ class Controls:
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
         self.capture = ipywidgets.Dropdown(
-            description="Capture", layout={"width": "100%", "max_width": "900px"}
+            description="Capture", layout={"width": "auto", "max_width": "900px"}
         )
         self.note = ipywidgets.HTML()
         self.conditions = ipywidgets.Box(layout=_WRAPPED)

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import sys
 from typing import Any
-from uuid import uuid4
 
 from detlab.widgets.static_twin import StaticTwin
 
 
 class SavedOutput(StaticTwin):
     """Base of a widget that puts its static twin into the notebook anew when its result has come."""
-
-    _display_id = ""
-
-    def _ipython_display_(self) -> None:
-        """Display it under a name, so that the output can be replaced."""
-        from IPython.display import display
-
-        self._display_id = self._display_id or uuid4().hex
-        data, metadata = self._repr_mimebundle_()
-        display(data, metadata=metadata, raw=True, display_id=self._display_id)  # type: ignore[no-untyped-call]
 
     def save_output(self) -> None:
         """Replace what the notebook holds of it; nothing where it was not displayed."""
@@ -29,6 +18,5 @@ class SavedOutput(StaticTwin):
             return
         from IPython.display import update_display
 
-        data, metadata = self._repr_mimebundle_()
         update: Any = update_display
-        update(data, metadata=metadata, raw=True, display_id=self._display_id)
+        update(self._beneath(), raw=True, display_id=self._display_id)

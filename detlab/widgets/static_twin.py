@@ -5,11 +5,15 @@ from __future__ import annotations
 from base64 import b64encode
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 from detlab.errors import InputError
 from detlab.store.layout import write_bytes
 from detlab.views.text import html
+
+VIEW: Final = "application/vnd.jupyter.widget-view+json"
+"""The MIME type of a live view."""
 
 
 class Twin(NamedTuple):
@@ -78,12 +82,22 @@ _PAGE = (
 )
 
 
+_HIDE: Final = (
+    "body:has(.{live}) .{twin} {{ display: none; }} "
+    # in JupyterLab itself the view takes a moment to come, and what lies below is not to jump
+    ".lm-Widget .{twin} {{ animation: detlab-wait 2s; }} "
+    "@keyframes detlab-wait {{ from, to {{ display: none; }} }}"
+)
+
+
 class StaticTwin:
     """Base of a widget whose MIME bundle holds its static twin beside the live view.
 
     Jupyter shows the live view where a kernel answers, and the twin where none does. Name this base before
     the widget's, and write `twin`.
     """
+
+    _display_id = ""
 
     def twin(self) -> Twin:
         """Give what stands in for the widget in its present state."""
@@ -97,3 +111,27 @@ class StaticTwin:
         live = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
         data, metadata = live if isinstance(live, tuple) else (live or {}, {})
         return {**data, **self.twin().bundle()}, metadata
+
+    def _ipython_display_(self) -> None:
+        """Display the live view and, beneath it, the twin, which nobody sees while the view is alive.
+
+        Of one output JupyterLab shows one form only: in a notebook that it trusts the live view, though no
+        kernel may know it any more.
+        """
+        from IPython.display import display
+
+        show: Any = display
+        self._display_id = self._display_id or uuid4().hex
+        self.add_class(f"detlab-live-{self._display_id}")  # type: ignore[attr-defined]  # of every widget
+        data, metadata = self._repr_mimebundle_()
+        show({VIEW: data[VIEW], "text/plain": ""}, metadata=metadata, raw=True)
+        show(self._beneath(), raw=True, display_id=self._display_id)
+
+    def _beneath(self) -> dict[str, Any]:
+        """Give the twin, hidden by a style sheet as long as its live view is on the same page."""
+        bundle, name = self.twin().bundle(), f"detlab-twin-{self._display_id}"
+        style = _HIDE.format(live=f"detlab-live-{self._display_id}", twin=name)
+        return {
+            **bundle,
+            "text/html": f'<style>{style}</style><div class="{name}">{bundle["text/html"]}</div>',
+        }

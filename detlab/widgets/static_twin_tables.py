@@ -38,7 +38,7 @@ def plain_table(
     title = f'<caption style="text-align:left">{html(caption)}</caption>' if caption else ""
     rest = f"<p>… and {more:,} more.</p>" if more > 0 else ""
     table = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div style="{_SCROLL}">{table}</div>{rest}'
+    return f'<div style="{_SCROLL}" tabindex="0">{table}</div>{rest}'
 
 
 def _row(cells: Sequence[Any]) -> str:

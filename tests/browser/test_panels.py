@@ -46,6 +46,12 @@ def test_nothing_of_a_panel_overlaps_is_cut_sticks_out_or_is_too_small(page, nam
     assert faults(page, marked(page, name)) == {}
 
 
+CHART_FITS = """() => {
+  const width = selector => document.querySelector(selector).getBoundingClientRect().width;
+  return Math.abs(width('.dl-chart:has(.js-plotly-plot)') - width('.js-plotly-plot .main-svg')) < 2;
+}"""
+
+
 @pytest.fixture
 def chart(page):
     """Open the chart of the metrics, and close it again."""
@@ -59,9 +65,16 @@ def chart(page):
 
 
 def test_the_chart_of_the_metrics_has_no_button_that_uploads_it(chart, page):
-    show(page, "metrics-chart-1200-light", marked(page, "metrics"))
     titles = chart.locator(".modebar-btn").evaluate_all("all => all.map(each => each.dataset.title)")
     assert titles and not [title for title in titles if "hare" in title or "loud" in title]
+
+
+@pytest.mark.parametrize("width", [1200, 800])
+def test_the_chart_of_the_metrics_is_as_wide_as_its_panel(chart, page, width):
+    page.set_viewport_size({"width": width, "height": 2400})
+    page.wait_for_function(CHART_FITS)
+    show(page, f"metrics-chart-{width}-light", marked(page, "metrics"))
+    assert faults(page, marked(page, "metrics")) == {}
 
 
 def test_the_chart_of_the_metrics_is_no_white_block_in_the_dark(chart, page):

@@ -39,14 +39,18 @@ def notebook(lab, open_page):
     return name
 
 
-@pytest.fixture(scope="module")
-def reopened(lab, open_page, notebook):
-    """Open it as a colleague does: with a kernel that has run nothing, and not signed by this server."""
-    read = nbformat.read(lab.folder / notebook, as_version=4)
-    read.cells.append(nbformat.v4.new_code_cell("another"))
-    nbformat.write(read, lab.folder / "colleague.ipynb")
-    page = open_page(1200, 2400).page
-    lab.open(page, "colleague.ipynb")
+@pytest.fixture(scope="module", params=["own", "colleague"])
+def reopened(request, lab, open_page, notebook):
+    """Open it with a kernel that has run nothing: where it was signed, and as a colleague does, unsigned."""
+    if request.param == "colleague":
+        read = nbformat.read(lab.folder / notebook, as_version=4)
+        read.cells.append(nbformat.v4.new_code_cell("another"))
+        nbformat.write(read, lab.folder / "colleague.ipynb")
+        notebook = "colleague.ipynb"
+    watched = open_page(1200, 2400)
+    watched.expected = "widget model not found"  # what JupyterLab says where a kernel is gone
+    page = watched.page
+    lab.open(page, notebook)
     output_of(page, "map").locator("img").first.wait_for(timeout=LIMIT_MS)
     return page
 

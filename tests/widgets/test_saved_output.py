@@ -24,11 +24,11 @@ def test_report_that_comes_later_is_in_the_saved_output(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(source) for source in (PANEL, "1 + 1", REPLAY)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    (shown,) = notebook.cells[0].outputs
+    view, shown = notebook.cells[0].outputs
     assert notebook.cells[2].outputs[0].text == "20\n"
     assert shown.output_type == "display_data"
     assert "20 trials in this process (baseline)" in shown.data["text/html"]
-    assert "application/vnd.jupyter.widget-view+json" in shown.data
+    assert "application/vnd.jupyter.widget-view+json" in view.data
 
 
 class Still(SavedOutput):
