@@ -10,6 +10,7 @@ from detlab.comparison import Comparison
 from detlab.run import Run
 from detlab.widgets.selection import find_call, place_of
 
+_MORE: Final = "; a figure shows the whole map, hides nothing, and has the ranks in their own order"
 _MADE: Final = "# runs that were made in memory are not loaded again: give a and b yourself"
 
 
@@ -44,7 +45,9 @@ def code_of(
     lines += [f"explorer = dl.explore(cmp, {', '.join(shown)})", "explorer", ""]
     if selected and not by_site:  # its site names another call, which run a makes
         lines.insert(-2, f"explorer.selection.called = {called!r}")
-    lines += ["# the same as figures and frames"]
+    ordered = state["rows"] == "rank" and state["order"] != "rank"
+    more = _MORE if ordered or state["hidden"] or state["window"] else ""
+    lines += [f"# the same as figures and frames{more}"]
     axes = f"rows={state['rows']!r}, columns={state['columns']!r}, step={state['step']!r}"
     lines += [f"figure = dl.views.heatmap(cmp, {axes})"]
     lines += [f"curve = dl.views.curves(cmp, {metric!r})"] if metric else []

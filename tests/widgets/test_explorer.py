@@ -198,6 +198,14 @@ def test_the_code_selects_a_call_of_run_b_alone_though_a_call_of_run_a_has_its_s
     assert found["call"].call.verdict == "only_b"
 
 
+def test_the_code_says_what_a_figure_does_not_show_of_the_map(view):
+    more = "hides nothing, and has the ranks in their own order"
+    view.map.state = {**view.map.state, "order": "rank"}
+    assert "# the same as figures and frames\n" in view.code
+    view.map.state = {**view.map.state, "hidden": ["receiver"]}
+    assert more in view.code
+
+
 def test_the_code_follows_what_is_shown(view):
     before = view.tools.copy.code
     view.map.state = {**view.map.state, "step": 3}
