@@ -52,8 +52,9 @@ CALL: Final = (".detlab-explorer .dl-below .dl-framed", "text")
 
 _TOOLS: Final = """() => {
   window.frames2 = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
-  window.until = test => new Promise(done => {
+  window.until = test => new Promise((done, fail) => {
     const look = () => (test() ? done() : requestAnimationFrame(look));
+    setTimeout(() => fail(new Error(`not within a minute: ${test}`)), 60_000);
     look();
   });
 }"""
