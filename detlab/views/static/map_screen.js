@@ -84,17 +84,8 @@ export class Screen {
     drawFrame(sized(this.frame, this.places.width, this.places.height), scene);
     const context = sized(this.cells, cells.width, cells.height);
     const { scale } = this;
-    const { meta, small, colours } = this.map;
-    const all = [0, meta.num_rows, 0, meta.num_columns];
-    if (small)
-      drawPicture(
-        context,
-        scale,
-        small,
-        all,
-        [Math.ceil(meta.num_rows / small.height), Math.ceil(meta.num_columns / small.width)],
-        colours.hatch,
-      );
+    const { meta, colours } = this.map;
+    this.drawSmall(context, scale);
     drawPicture(
       context,
       scale,
@@ -129,22 +120,22 @@ export class Screen {
     this.map.plot.style.height = `${height + 4 + SMALL}px`;
   }
 
+  /** Draw the cells of the whole map, as coarse as the overview has them. */
+  drawSmall(context, scale) {
+    const { meta, small, colours } = this.map;
+    if (!small) return;
+    const all = [0, meta.num_rows, 0, meta.num_columns];
+    const sizes = [Math.ceil(meta.num_rows / small.height), Math.ceil(meta.num_columns / small.width)];
+    drawPicture(context, scale, small, all, sizes, colours.hatch);
+  }
+
   /** Draw the whole map small, what is not in the window dimmed. */
   drawOverview() {
     const { cells } = this.places;
     const context = sized(this.overview, cells.width, SMALL);
     const { meta, colours, small } = this.map;
     const scale = new Scale([0, meta.num_rows, 0, meta.num_columns], cells.width, SMALL);
-    const all = [0, meta.num_rows, 0, meta.num_columns];
-    if (small)
-      drawPicture(
-        context,
-        scale,
-        small,
-        all,
-        [Math.ceil(meta.num_rows / small.height), Math.ceil(meta.num_columns / small.width)],
-        colours.hatch,
-      );
+    this.drawSmall(context, scale);
     const [r0, r1, c0, c1] = this.map.view;
     context.fillStyle = colours.page;
     context.globalAlpha = 0.6;
