@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -284,7 +285,7 @@ def next_step(finding: Finding, site: Site, captured: str = "") -> str:
     if site.step >= 0:
         where = f'steps="{site.step}", {where}'
     if captured:
-        return f"detlab replay {captured}"
+        return f"detlab replay {quote(captured)}"
     advice = _ADVICE.get(finding.finding_class)
     if advice:
         return advice

@@ -71,7 +71,8 @@ def headline(cmp: Comparison) -> str:
     if not cmp.roots:
         return f"DIVERGED: {names} differ."
     finding = cmp.roots[0]
-    more = f"; {len(cmp.roots) - 1} more findings" if len(cmp.roots) > 1 else ""
+    others = len(cmp.roots) - 1
+    more = f"; {others} more finding{'' if others == 1 else 's'}" if others else ""
     return (
         f"DIVERGED: {finding.finding_class}: {finding.op} in {_scopes(finding)} ({finding.phase}), on "
         f"{len(finding.ranks)} of {finding.of_ranks} ranks, since step {finding.steps[0]}{more}."

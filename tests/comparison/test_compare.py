@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from concurrent.futures import ProcessPoolExecutor
 from importlib.resources import files
 from multiprocessing import get_context
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detlab import compare, load_run
+from detlab.comparison.text import headline
 from detlab.errors import InputError, NotComparable, TraceError
 from detlab.schema import Coordinate, Phase, Verdict
 from detlab.testing import Call, make_metrics_run, make_run, save_run
@@ -141,6 +143,26 @@ def test_a_capture_of_the_site_is_the_next_step(tmp_path):
     (capture / "capture.json").write_text('{"site": "1/0/forward/layers.2/aten.mm.default#0"}')
     (finding,) = compare(saved, run_of(calls())).roots
     assert finding.next == f"detlab replay {capture}"
+
+
+def test_a_capture_in_a_folder_with_blanks_is_named_as_a_shell_takes_it(tmp_path):
+    saved = save_run(run_of(calls(at2="Y")), tmp_path / "last night's runs" / "a")
+    site = "1/0/forward/layers.2/aten.mm.default#0"
+    capture = saved / "captures" / "rank00000-1"
+    capture.mkdir(parents=True)
+    (capture / "capture.json").write_text(json.dumps({"site": site, "rank": 0}))
+    cmp = compare(saved, run_of(calls()))
+    wanted = ["detlab", "replay", str(capture)]
+    assert [shlex.split(cmp.roots[0].next), shlex.split(cmp.call(rank=0, site=site).next)] == [wanted, wanted]
+
+
+@pytest.mark.parametrize(
+    ("ops", "words"),
+    [("m", "since step 1."), ("mn", "since step 1; 1 more finding."), ("mno", "; 2 more findings.")],
+)
+def test_the_headline_counts_what_else_was_found(ops, words):
+    runs = [run_of([Call(f"aten.{op}.default", op, [op], [bits + op]) for op in ops]) for bits in "xy"]
+    assert headline(compare(*runs)).endswith(words)
 
 
 def test_two_runs_of_other_layout_are_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from detlab.comparison.call.refs import CallRef
@@ -34,7 +35,7 @@ def next_step(
 ) -> str:
     """Name what to do next, as words or as a line to paste."""
     if captures:
-        return f"detlab replay {captures[0].path}"
+        return f"detlab replay {quote(captures[0].path)}"
     named = [cmp.roots[each].next for each in findings if call.rank in cmp.roots[each].ranks]
     if named and call.verdict != "match":
         return named[0]
