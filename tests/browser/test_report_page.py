@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 import detlab as dl
 from detlab.comparison import compare
+from detlab.testing import Call, make_run
 from detlab.views.document import report
 from tests.browser.audit import faults, show, violations
 from tests.views.stories import story
@@ -132,6 +134,17 @@ def test_a_call_named_in_the_details_can_be_followed(page):
     page.locator("#detlab-call button[data-site]").first.click()
     page.wait_for_selector(f"#detlab-call:not([data-site='{ORIGIN}'])")
     assert "aten.new_zeros.default" in page.locator("#detlab-call").inner_text()
+
+
+def test_a_call_of_run_b_alone_leads_to_no_call_of_run_a(open_page, tmp_path):
+    both = [Call("aten.mm.default", "lin", ["x"], ["y"]), Call("aten.mm.default", "out", ["y"], ["z"])]
+    other = [both[0], Call("aten.mm.default", "lin", ["p"], ["Y"]), replace(both[1], inputs=["Y"])]
+    cmp = compare(make_run({0: both}), make_run({0: other}))
+    page = living(open_page().page, report(cmp, tmp_path / "report.html"))
+    click_at(page, 0.9, 0.5)
+    page.wait_for_selector("#detlab-call[data-site^='1/0/forward/out/']")
+    links = page.locator("#detlab-call button[data-run=b]")
+    assert links.count() and all(link.is_disabled() for link in links.all())
 
 
 @pytest.mark.parametrize("width", [1200, 800])

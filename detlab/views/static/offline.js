@@ -180,7 +180,7 @@ export class ChosenCall {
     model.on("change:called", (called) => this.show(called));
     el.addEventListener("click", (event) => {
       const link = event.target.closest("button[data-rank][data-site]");
-      if (link && link.dataset.run !== "b") jump(model, link.dataset.rank, link.dataset.site);
+      if (link) jump(model, link.dataset.rank, link.dataset.site);
     });
   }
 
@@ -193,6 +193,10 @@ export class ChosenCall {
     this.el.dataset.written = String(written !== undefined);
     if (written === undefined) this.el.replaceChildren(...this.brief(called));
     else this.el.innerHTML = written;
+    for (const link of this.el.querySelectorAll("button[data-run=b]")) {
+      link.disabled = true; // sites are those of run a here, which may have another call of this one
+      link.title = "Only run b makes this call; on the map it stands between those of run a";
+    }
   }
 
   /** Say what the tables of the page know, and where the rest is. */
