@@ -41,7 +41,9 @@ class Selection:
         return not self.text
 
     @classmethod
-    def parse(cls, given: Selectable, what: str, error: type[DetlabError] = InputError) -> Selection:
+    def parse(
+        cls, given: Selectable, what: str, error: type[DetlabError] = InputError, *, least: int = 0
+    ) -> Selection:
         """Read a selection.
 
         Parameters
@@ -52,24 +54,28 @@ class Selection:
             Name of what is selected, for the error.
         error
             What is raised when it is not a selection, is empty, or a range runs backwards.
+        least
+            The least number there is: -1 where calls in no step can be asked for.
         """
         if given is None:
             return cls()
         if isinstance(given, int | Integral):  # numpy's integers too
             given = str(given)
         text = given if isinstance(given, str) else ",".join(map(str, given))
-        return cls(text, tuple(_read_range(part, text, what, error) for part in text.split(",")))
+        ranges = [(part, _range_of(part)) for part in text.split(",")]
+        for part, (first, last) in ranges:
+            if not least <= first <= last:
+                raise error(
+                    f"{what}={text!r} does not select {what}: {part.strip()!r} is no number or range of them.",
+                    f'write {what}="1-3,8", {what}=[1, 2, 3, 8], or leave it out for all',
+                )
+        return cls(text, tuple(found for _, found in ranges))
 
 
-def _read_range(part: str, text: str, what: str, error: type[DetlabError]) -> tuple[int, int]:
+def _range_of(part: str) -> tuple[int, int]:
+    """Read one number or range; give one that runs backwards for anything else."""
     match = _PART.fullmatch(part)
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-    if first > last:
-        raise error(
-            f"{what}={text!r} does not select {what}: {part.strip()!r} is neither a number nor a range.",
-            f'write {what}="1-3,8", {what}=[1, 2, 3, 8], or leave it out for all',
-        )
-    return first, last
+    return (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class Subset:
     @classmethod
     def parse(cls, ranks: Selectable = None, steps: Selectable = None) -> Subset:
         """Read both selections; raise `InputError` when one is none."""
-        return cls(Selection.parse(ranks, "ranks"), Selection.parse(steps, "steps"))
+        return cls(Selection.parse(ranks, "ranks"), Selection.parse(steps, "steps", least=-1))
 
     @property
     def takes_all(self) -> bool:

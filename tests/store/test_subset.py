@@ -106,7 +106,7 @@ def test_an_empty_selection_is_an_error_that_says_what_there_is(tmp_path, what):
 
 def test_calls_in_no_step_are_no_part_of_a_span():
     assert spans([-1, 0, 1, 2]) == "-1, 0-2"
-    chosen = Selection.parse(spans([-1, 0, 1, 2]), "steps")
+    chosen = Selection.parse(spans([-1, 0, 1, 2]), "steps", least=-1)
     assert [n for n in range(-2, 4) if n in chosen] == [-1, 0, 1, 2]
 
 
