@@ -66,7 +66,7 @@ class Selection:
         for part, (first, last) in ranges:
             if not least <= first <= last:
                 raise error(
-                    f"{what}={text!r} does not select {what}: {part.strip()!r} is no number or range of them.",
+                    f"{what}={text!r} does not select {what}: {part.strip()!r} is no number or range.",
                     f'write {what}="1-3,8", {what}=[1, 2, 3, 8], or leave it out for all',
                 )
         return cls(text, tuple(found for _, found in ranges))
