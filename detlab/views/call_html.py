@@ -17,6 +17,7 @@ from detlab.comparison.call.part_words import (
     link_words,
     pair_words,
     peers_words,
+    step_words,
     tensor_name,
     unmade_words,
     value_words,
@@ -178,7 +179,7 @@ def _section(title: str, items: str) -> str:
 
 def _call(ref: CallRef, of: CallRef, links: bool) -> str:
     """Name another call, as a button where calls can be opened."""
-    step = f" in step {ref.step}" if ref.step != of.step else ""
+    step = f" in {step_words(ref.step)}" if ref.step != of.step else ""
     aside = ", set aside" if ref.set_aside else ""
     name = f"<code>{_named(ref.op)}</code> in {_named(ref.scope) or 'no module'}{step}"
     button = _button(name, ref.rank, ref.site, ref.verdict, links, ref.position)
@@ -262,7 +263,7 @@ def _path(path: pl.DataFrame | None, call: CallRef, links: bool) -> str:
 
 def _hop(row: dict[str, Any], step: int, links: bool) -> tuple[Any, ...]:
     name = f"<code>{_named(row['op'])}</code> in {_named(row['scope']) or 'no module'}, rank {row['rank']}"
-    name += f", step {row['step']}" if row["step"] != step else ""
+    name += f", {step_words(row['step'])}" if row["step"] != step else ""
     call = f"{_button(name, row['rank'], row['site'], row['verdict'], links)} {verdict_badge(row['verdict'])}"
     aside = ", set aside" if row["set_aside"] else ""
     before = "" if row["from_hop"] is None else f"hop {row['from_hop']}"

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from detlab.comparison.call.part_words import step_words
 from detlab.views.text import html, shorten
 from detlab.widgets.styles import verdict_mark
 
@@ -50,7 +51,7 @@ def _alone(verdict: str) -> str:
 
 
 def _call(row: dict[str, Any], live: bool) -> str:
-    where = f"{shorten(row['scope'], 50) or 'no module'}, rank {row['rank']}, step {row['step']}"
+    where = f"{shorten(row['scope'], 50) or 'no module'}, rank {row['rank']}, {step_words(row['step'])}"
     name = f"<code>{html(shorten(row['op'], 50))}</code> in {html(where)}"
     run = ' data-run="b"' if row["verdict"] == "only_b" else ""
     data = f'data-rank="{row["rank"]}" data-site="{html(row["site"])}"{run}'

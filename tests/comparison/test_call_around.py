@@ -16,6 +16,7 @@ from detlab.comparison.call.words import (
 from detlab.errors import InputError
 from detlab.schema import Flag, Kind
 from detlab.testing import Call, make_run, save_run
+from detlab.views.call_html import call_html
 from tests.comparison.call_stories import OTHER, op, run, story
 from tests.comparison.stories import ALL_REDUCE, INDEX_ADD, MM, collective, mm, site
 
@@ -139,6 +140,14 @@ def test_a_capture_of_run_b_is_one_of_the_call_that_has_its_site_there(tmp_path)
     assert found == [["c0"], ["c1"], ["c2"]]
     (kernel,) = (each for each in cmp.roots if each.finding_class == "kernel")
     assert kernel.next.endswith("c2")
+
+
+def test_a_call_before_the_first_step_is_in_no_step():
+    calls = [mm("x", "y"), mm("y", "z", "out")]
+    both = [run([replace(calls[0], outputs=[w], step=-1), replace(calls[1], inputs=[w])]) for w in "yY"]
+    details = call_details(compare(*both), 0, 1)
+    assert "made by aten.mm.default in lin in no step (origin)" in repr(details)
+    assert "in no step</" in call_html(details) and "step -1" not in repr(details) + call_html(details)
 
 
 def test_a_call_site_is_named_once_where_it_is_the_same_and_twice_where_not():

@@ -102,9 +102,14 @@ def digest_words(pair: TensorPair) -> tuple[str, str]:
 _SHORT: Final = 8
 
 
+def step_words(step: int) -> str:
+    """Name a step; calls such as those of loading a checkpoint are in none."""
+    return f"step {step}" if step >= 0 else "no step"
+
+
 def ref_words(ref: CallRef, of: CallRef) -> str:
     """Name another call: its op, its module, its step where that is another one, and its verdict."""
-    step = f" in step {ref.step}" if ref.step != of.step else ""
+    step = f" in {step_words(ref.step)}" if ref.step != of.step else ""
     rank = f" on rank {ref.rank}" if ref.rank != of.rank else ""
     aside = ", set aside" if ref.set_aside else ""
     name = f"{shorten(ref.op, _LONGEST)} in {shorten(ref.scope, _LONGEST) or 'no module'}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from detlab.comparison.call.members import Members
-from detlab.comparison.call.part_words import numbered
+from detlab.comparison.call.part_words import numbered, step_words
 from detlab.comparison.call.sides import SideState
 from detlab.comparison.ignored import WHY
 from detlab.comparison.reasons import REASONS
@@ -43,13 +43,13 @@ def headline(details: CallDetails) -> str:
 def place(details: CallDetails) -> str:
     """Say on which rank and where in the step the call is."""
     call = details.call
-    step = f"step {call.step}" if call.step >= 0 else "no step"
     batch = f", microbatch {call.microbatch}" if call.microbatch >= 0 else ""
     orders = zip("ab", (call.seq_a, call.seq_b), strict=True)
     order = ", ".join(
         f"not in run {name}" if seq is None else f"{seq:,} in run {name}" for name, seq in orders
     )
-    return f"rank {call.rank} ({call.coordinate}), {step}{batch}, call {call.call} of its kind; order {order}"
+    when = f"{step_words(call.step)}{batch}, call {call.call} of its kind"
+    return f"rank {call.rank} ({call.coordinate}), {when}; order {order}"
 
 
 def sentences(details: CallDetails) -> tuple[str, ...]:
