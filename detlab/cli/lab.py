@@ -94,7 +94,13 @@ def prepare(runs: Sequence[str], output: str | None) -> Path | None:
     target = _free(Path(output or usual))
     if runs:
         _fill_in(template, _values(runs, target))
-    return _write_new(target, template)
+    try:
+        return _write_new(target, template)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(
+            f"{target} cannot be written: {why}.", "give -o a file in a writable folder"
+        ) from error
 
 
 def _values(runs: Sequence[str], target: Path) -> dict[str, str]:
@@ -122,10 +128,12 @@ def _write_new(target: Path, notebook: Mapping[str, Any]) -> Path:
     """Write a notebook that was not there, whole or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+        file = target.open("x", encoding="utf-8")
     except FileExistsError:  # another one took the name just now
         return _write_new(_free(target), notebook)
+    try:
+        with file:
+            file.write(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
     except BaseException:
         target.unlink(missing_ok=True)
         raise

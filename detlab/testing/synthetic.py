@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -300,8 +301,9 @@ def _stats(call: Call, word: str) -> tuple[int, float, float, int, int]:
     return (1, *call.stats[word]) if word in call.stats else _NO_STATS
 
 
-def save_run(run: Run, folder: Path, *, compress: bool = False) -> Path:
+def save_run(run: Run, folder: str | PathLike[str], *, compress: bool = False) -> Path:
     """Write a synthetic run as the recorder would, and give the folder back."""
+    folder = Path(folder)
     write_manifest(folder, run.manifest)
     for trace in run.ranks:
         writer = TraceWriter(folder, trace.header, compress=compress)

@@ -76,7 +76,8 @@ def report(
         write_bytes(target, content)
     except OSError as error:
         raise InputError(
-            f"{target} cannot be written: {error}", "give the path of a file in a writable folder"
+            f"{target} cannot be written: {error.strerror or error}.",
+            "give the path of a file in a writable folder",
         ) from error
     return target
 

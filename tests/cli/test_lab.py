@@ -82,6 +82,16 @@ def test_a_name_that_is_taken_at_the_last_moment_is_left_alone(served, monkeypat
     assert Path("two_runs.ipynb").read_text() == "mine"
 
 
+def test_a_folder_that_takes_no_file_is_named_with_what_to_do(served, capsys):
+    Path("taken").write_text("a file")
+    assert main(["lab", str(RACE / "a"), str(RACE / "b"), "-o", "taken/monday.ipynb"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("detlab lab: taken/monday.ipynb cannot be written: ")
+    assert "Errno" not in told
+    assert told.endswith("\nHint: give -o a file in a writable folder\n")
+    assert served == []
+
+
 def test_a_path_that_is_full_of_quotes_is_a_python_literal(served, tmp_path):
     odd = tmp_path / "it's \"); import os \\ \n\x1b"
     odd.mkdir()
