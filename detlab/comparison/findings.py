@@ -206,7 +206,7 @@ def _finding(
         ),
         next="",
     )
-    return replace(draft, next=next_step(draft, sites[0], _captured(members, captures)))
+    return replace(draft, next=next_step(draft, sites[0], _captured(members, captures), first.reason))
 
 
 def _known(op: str, finding_class: str) -> list[str]:
@@ -279,7 +279,7 @@ def _captured(members: Sequence[Roots], captures: CapturedCalls) -> str:
     return ""
 
 
-def next_step(finding: Finding, site: Site, captured: str = "") -> str:
+def next_step(finding: Finding, site: Site, captured: str = "", reason: str = "") -> str:
     """Name the cheapest experiment that would decide, ready to paste."""
     where = f'ranks="{",".join(map(str, finding.ranks[:4]))}"'
     if site.step >= 0:
@@ -293,5 +293,7 @@ def next_step(finding: Finding, site: Site, captured: str = "") -> str:
         return f'capture the call: detlab.Recorder(…, {where}, capture=["{site}"])'
     if finding.evidence == "none":
         return f"record the inputs too: detlab.Recorder(…, {where}, inputs=True)"
+    if reason == "contributors":
+        return "compare the ranks that contribute too: record or load all of them, and whole files"
     earlier = f"step {site.step - 1}" if site.step > 1 else "the loading of the checkpoint"
     return f"widen the window: record from {earlier}"

@@ -182,3 +182,8 @@ def test_a_flag_is_put_into_words_and_no_other_flag(name):
 def test_a_flag_of_one_run_says_which():
     text = " ".join(sentences(call_details(*one(op(flags=Flag.NAN), op()))))
     assert "NaN are among its tensors (in run a)." in text
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_MEMBER))
+def test_where_a_contributor_is_missing_a_longer_window_is_no_advice(name):
+    assert story(name).next.startswith("compare the ranks that contribute too")
