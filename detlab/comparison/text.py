@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from os.path import exists
+from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -65,6 +67,8 @@ def headline(cmp: Comparison) -> str:
     names = f"{cmp.a.label} and {cmp.b.label}"
     if cmp.verdict == "match":
         where = "the ranks and steps that were asked for" if cmp.is_part else "what both recorded"
+        if _is_one_run(cmp):
+            return f"MATCH: {cmp.a.label} was compared with itself: nothing differs in {where}."
         return f"MATCH: nothing differs between {names} in {where}."
     if cmp.verdict == "incomplete":
         return f"INCOMPLETE: nothing differs between {names}, but not all of it could be compared."
@@ -77,6 +81,12 @@ def headline(cmp: Comparison) -> str:
         f"DIVERGED: {finding.finding_class}: {finding.op} in {_scopes(finding)} ({finding.phase}), on "
         f"{len(finding.ranks)} of {finding.of_ranks} ranks, since step {finding.steps[0]}{more}."
     )
+
+
+def _is_one_run(cmp: Comparison) -> bool:
+    """Say whether one place was given twice, which is soon typed and always matches."""
+    places = (cmp.a.source, cmp.b.source)
+    return all(map(exists, places)) and Path(places[0]).samefile(places[1])
 
 
 def _scopes(finding: Finding) -> str:

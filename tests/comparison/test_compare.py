@@ -156,6 +156,13 @@ def test_a_capture_in_a_folder_with_blanks_is_named_as_a_shell_takes_it(tmp_path
     assert [shlex.split(cmp.roots[0].next), shlex.split(cmp.call(rank=0, site=site).next)] == [wanted, wanted]
 
 
+def test_a_run_that_was_given_twice_is_said_to_be_one(tmp_path):
+    saved, other = (save_run(run_of(calls()), str(tmp_path / name)) for name in "ab")
+    same, again = compare(saved, saved / ".." / saved.name), compare(saved, other)
+    assert headline(same).startswith("MATCH: synthetic was compared with itself: nothing differs in what")
+    assert "itself" not in headline(again)
+
+
 @pytest.mark.parametrize(
     ("ops", "words"),
     [("m", "since step 1."), ("mn", "since step 1; 1 more finding."), ("mno", "; 2 more findings.")],
