@@ -88,7 +88,7 @@ class Toolbar(ipywidgets.VBox):  # type: ignore[misc]
         try:
             path = self._save()
         except DetlabError as error:
-            self.said.html = f'<p role="status">{html(error.finding)} {html(error.hint)}</p>'
+            self.said.html = f'<p role="status">{html(_told(error))}</p>'
             return
         self.said.html = (
             f'<p role="status">Saved: <code>{html(path)}</code>. In a cell of its own: '
@@ -114,7 +114,7 @@ class NotesPanel(ipywidgets.VBox):  # type: ignore[misc]
         super().__init__([controls, self.said, self.list] if self.journal else [self.said])
         self.add_class("detlab-panel")
         if isinstance(journal, InputError):
-            self._say(f"No notes are kept: {journal.finding} {journal.hint}")
+            self._say(f"No notes are kept: {_told(journal)}")
         self.note.on_click(lambda _: self._add_note())
         self.hypothesis.on_click(lambda _: self._add_hypothesis())
         self.list.on_act(self._act)
@@ -133,7 +133,7 @@ class NotesPanel(ipywidgets.VBox):  # type: ignore[misc]
         try:
             change()
         except InputError as error:
-            self._say(f"{error.finding} {error.hint}")
+            self._say(_told(error))
             return False
         self._say(done)
         self._draw()
@@ -166,6 +166,11 @@ class NotesPanel(ipywidgets.VBox):  # type: ignore[misc]
             else:
                 self.selection.called = clicked_call(self._cmp, data)
         except InputError as error:
-            self._say(f"{error.finding} {error.hint}")
+            self._say(_told(error))
         except (KeyError, ValueError, TypeError):
             return
+
+
+def _told(error: DetlabError) -> str:
+    """Give finding and hint as the line of a panel."""
+    return f"{error.finding} Hint: {error.hint}" if error.hint else error.finding

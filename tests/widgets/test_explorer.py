@@ -236,7 +236,7 @@ def test_the_button_writes_a_snapshot_beside_the_notes_and_says_where(view, tmp_
 def test_a_snapshot_that_cannot_be_written_says_so(tmp_path):
     view = explore(diverged(), journal=tmp_path / "gone" / "notes.json")
     view.tools.snapshot.click()
-    assert "cannot be written" in view.tools.said.html
+    assert "cannot be written" in view.tools.said.html and ". Hint: give a file" in view.tools.said.html
 
 
 def test_the_notebook_keeps_the_present_state_where_it_shows_the_view(view, monkeypatch):
