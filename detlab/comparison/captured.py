@@ -23,6 +23,11 @@ CapturedCalls = tuple[Mapping[str, Sequence[Captured]], Mapping[str, Sequence[Ca
 """The captures of run a and of run b, each by the sites of its own run."""
 
 
+def how_to_capture(where: str, site: str) -> str:
+    """Give the arguments of a recorder that captures the call at a site, ready to paste."""
+    return f"capture the call: detlab.Recorder(…, {where}, capture=[{json.dumps(site, ensure_ascii=False)}])"
+
+
 def captured_calls(a: Run, b: Run) -> CapturedCalls:
     """Give the captures of two runs; an unreadable capture is simply not offered."""
     return _by_site(a), _by_site(b)

@@ -27,7 +27,7 @@ _RANGES: Final = re.compile(r"([^\[]*)\[([\d,-]+)\]([^\[]*)")
 _MAX_RANGE: Final = 10_000
 _NO_HOST: Final = frozenset({"host", "localhost", "none", "true", "false", ""})
 _WHOLE_PATH: Final = re.compile(r"(?:file://|~)?/[^:;,=\n]+|[A-Za-z]:\\[^;,=\n]+")
-_ABSOLUTE: Final = re.compile(r"[/~]|[A-Za-z]:\\|file://")
+_TELLS_PATH: Final = re.compile(r"[/~\\]")
 
 
 def kinds_of(redact: bool | str | Iterable[str]) -> frozenset[str]:
@@ -145,7 +145,9 @@ def _counted(numbers: str) -> Iterator[str]:
 def _known_paths(cmp: Comparison) -> Iterator[str]:
     """List the paths that runs name as a whole: no expression knows where one with a space in it ends."""
     for run in (cmp.a, cmp.b):
-        yield from (run.source.rstrip("/\\"),) if _ABSOLUTE.match(run.source) and len(run.source) > 1 else ()
+        yield from (
+            (run.source.rstrip("/\\"),) if _TELLS_PATH.search(run.source) and len(run.source) > 1 else ()
+        )
         yield from (
             value.rstrip("/\\")
             for _, value in _entries(run)

@@ -1,5 +1,6 @@
 """The whole comparison: overall verdict, refusals, damage, coverage, and properties that hold always."""
 
+import ast
 import dataclasses
 import json
 import shlex
@@ -357,3 +358,12 @@ def test_runs_are_never_changed_by_comparing():
     after = [rows.tobytes() for run in (one, other) for rank in run.ranks for rows in rank.events.rows]
     assert before == after
     assert np.array(before).size == 4
+
+
+def test_a_site_with_a_quote_can_be_pasted_into_the_next_step():
+    op = 'triton:k("x")'
+    cmp = compare(*(run_of([Call(op, inputs=["x"], outputs=[word])]) for word in "yz"))
+    site = cmp.first["site"][0]
+    for said in (cmp.roots[0].next, cmp.call(rank=0, site=site).next):
+        (found,) = ast.literal_eval(said.partition("capture=")[2].removesuffix(")"))
+        assert found == site

@@ -166,3 +166,10 @@ def test_the_command_line_redacts_on_request(tmp_path, capsys):
     assert told(everything(target.read_text("utf-8"))) == []
     assert str(tmp_path) not in everything(target.read_text("utf-8"))
     assert capsys.readouterr().out.strip() == str(target)
+
+
+def test_a_place_given_relative_to_the_working_folder_is_taken_out_too():
+    runs = (telling("monday", "y"), telling("tuesday", "z"))
+    near = compare(*(dataclasses.replace(run, source=f"../anna/{n}") for n, run in enumerate(runs)))
+    text = report_html(near, redact="paths")
+    assert "../anna" not in text and "PATH/0" in text and "PATH/1" in text

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from detlab.comparison.call.refs import CallRef
 from detlab.comparison.call.sides import SideState
-from detlab.comparison.captured import Captured
+from detlab.comparison.captured import Captured, how_to_capture
 
 if TYPE_CHECKING:
     from detlab.comparison.result import Comparison
 
 _BY_VERDICT: Final = {
-    "origin": 'capture the call: detlab.Recorder(…, {where}, capture=["{site}"])',
     "receiver": "follow the difference back: cmp.path(rank={rank}, site={site!r})",
     "absorbed": "follow the difference back: cmp.path(rank={rank}, site={site!r})",
     "changed": "follow the difference back: cmp.path(rank={rank}, site={site!r})",
@@ -50,7 +49,9 @@ def next_step(
         return (
             _RECORD.format(what="outputs with a digest", where=where, more="") if unsaid else _elsewhere(cmp)
         )
-    return _BY_VERDICT[call.verdict].format(where=where, rank=call.rank, site=call.site)
+    if call.verdict == "origin":
+        return how_to_capture(where, call.site)
+    return _BY_VERDICT[call.verdict].format(rank=call.rank, site=call.site)
 
 
 def _elsewhere(cmp: Comparison) -> str:
