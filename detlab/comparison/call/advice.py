@@ -49,9 +49,8 @@ def next_step(
         return (
             _RECORD.format(what="outputs with a digest", where=where, more="") if unsaid else _elsewhere(cmp)
         )
-    if call.verdict == "origin":
-        return how_to_capture(where, call.site)
-    return _BY_VERDICT[call.verdict].format(rank=call.rank, site=call.site)
+    advice = _BY_VERDICT.get(call.verdict)  # none for an origin
+    return advice.format(rank=call.rank, site=call.site) if advice else how_to_capture(where, call.site)
 
 
 def _elsewhere(cmp: Comparison) -> str:
