@@ -21,7 +21,7 @@ from detlab.views.text import html, shorten
 from tests.views.stories import step_calls
 
 HOSTS = ("gpu-node17.cluster.example", "gpu-node18.cluster.example", "login-03")
-FOLDERS = ("/lustre/anna/runs", "/lustre/anna/my code", "/scratch/secret", "/home/anna")
+FOLDERS = ("/lustre/u1234/runs", "/lustre/u1234/my code", "/scratch/secret", "/home/u1234")
 
 
 def telling(label, word):
@@ -33,23 +33,25 @@ def telling(label, word):
             "env": {
                 "MASTER_ADDR": HOSTS[2 if label < "n" else 0],
                 "HOSTNAME": HOSTS[rank],
-                "HOME": "/home/anna",
+                "HOME": "/home/u1234",
             },
             "arguments": {
-                "data_path": f"/lustre/anna/my code/corpus of {label}",
+                "data_path": f"/lustre/u1234/my code/corpus of {label}",
                 "save": f"/scratch/secret/{label}/ckpt",
             },
-            "command": f"python /lustre/anna/runs/train.py {label} --host {HOSTS[rank]} -o=/scratch/secret/x",
+            "command": f"python /lustre/u1234/runs/train.py {label} --host {HOSTS[rank]} -o=/scratch/secret/x",
         }
         for rank in (0, 1)
     }
-    scope, op = "/scratch/secret/model.py", "triton:/lustre/anna/runs/k.py:gpu-node17_kernel"
+    scope, op = "/scratch/secret/model.py", "triton:/lustre/u1234/runs/k.py:gpu-node17_kernel"
     calls = {rank: step_calls(1, word if rank else "y", scope=scope, op=op) for rank in (0, 1)}
     coordinates = {0: Coordinate(tp=0), 1: Coordinate(tp=1)}
     run = make_run(calls, label=f"{label} on {HOSTS[0]}", recipes=recipes, coordinates=coordinates)
     problems = (f"/scratch/secret/{label}/rank1 of {HOSTS[1]} was cut short",)
     manifest = dataclasses.replace(run.manifest, racks={HOSTS[0]: "r1", HOSTS[1]: "r1"})
-    return dataclasses.replace(run, manifest=manifest, source=f"/lustre/anna/runs/{label}", problems=problems)
+    return dataclasses.replace(
+        run, manifest=manifest, source=f"/lustre/u1234/runs/{label}", problems=problems
+    )
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def everything(page):
 
 def told(text):
     """List what a text gives away."""
-    secrets = ("gpu-node", "login-03", "cluster.example", "lustre", "anna", "secret", "my code")
+    secrets = ("gpu-node", "login-03", "cluster.example", "lustre", "u1234", "secret", "my code")
     return [secret for secret in secrets if secret in text.lower()]
 
 
@@ -111,7 +113,7 @@ def test_names_of_files_and_the_number_of_each_host_stay(cmp, journal):
 
 def test_hosts_alone_and_paths_alone_can_be_taken_out(cmp):
     hosts, paths = (everything(report_html(cmp, redact=[kind])) for kind in ("hosts", "paths"))
-    assert told(hosts) == ["lustre", "anna", "secret", "my code"]
+    assert told(hosts) == ["lustre", "u1234", "secret", "my code"]
     assert told(paths) == ["gpu-node", "login-03", "cluster.example"]
 
 
@@ -128,7 +130,7 @@ def test_redaction_ends_with_the_page(cmp):
 
 def test_a_second_time_changes_nothing(cmp):
     clean = Redactor(cmp, kinds_of(True))
-    once = clean(f"{HOSTS[0]}: /lustre/anna/my code/corpus of monday, /home/anna, gpu-node17_x")
+    once = clean(f"{HOSTS[0]}: /lustre/u1234/my code/corpus of monday, /home/u1234, gpu-node17_x")
     assert once == clean(once) == "host 1: PATH/corpus of monday, PATH, host 1_x"
 
 
@@ -141,7 +143,7 @@ def test_a_long_name_in_the_details_of_a_call_is_taken_out_before_it_is_cut():
     runs = []
     for label, word in (("a", "y"), ("b", "z")):
         run = telling(label, word)
-        long = f"/scratch/secret/{'deep/' * 40}of/anna/k.py"
+        long = f"/scratch/secret/{'deep/' * 40}of/u1234/k.py"
         calls = {rank: step_calls(1, word if rank else "y", scope=long, op=long) for rank in (0, 1)}
         recipes = {trace.header.rank: trace.header.recipe for trace in run.ranks}
         runs.append(make_run(calls, label=label, recipes=recipes))
@@ -170,6 +172,6 @@ def test_the_command_line_redacts_on_request(tmp_path, capsys):
 
 def test_a_place_given_relative_to_the_working_folder_is_taken_out_too():
     runs = (telling("monday", "y"), telling("tuesday", "z"))
-    near = compare(*(dataclasses.replace(run, source=f"../anna/{n}") for n, run in enumerate(runs)))
+    near = compare(*(dataclasses.replace(run, source=f"../u1234/{n}") for n, run in enumerate(runs)))
     text = report_html(near, redact="paths")
-    assert "../anna" not in text and "PATH/0" in text and "PATH/1" in text
+    assert "../u1234" not in text and "PATH/0" in text and "PATH/1" in text
