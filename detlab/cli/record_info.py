@@ -39,8 +39,11 @@ def _document(path: str, sizes: pl.DataFrame) -> dict[str, Any]:
         "schema": SCHEMA,
         "path": path,
         "num_bytes": int(sizes["num_bytes"].sum()),
-        "ranks": sizes.to_dicts(),
-        "problems": [],
+        "ranks": sizes.drop("problem").to_dicts(),
+        "problems": [
+            {"where": f"rank {rank}", "what": what}
+            for rank, what in sizes.select("rank", "problem").drop_nulls().iter_rows()
+        ],
     }
 
 
@@ -52,10 +55,12 @@ def _lines(path: str, sizes: pl.DataFrame) -> list[str]:
     about = "about " if sizes["is_estimate"].any() else ""
     ranks = f"{len(sizes)} rank{'' if len(sizes) == 1 else 's'}"
     total = f"{num_bytes_text(int(sizes['num_bytes'].sum()))}, {about}{known['num_events'].sum():,} events"
-    lines = [f"{path}: {ranks}, {total}{lacking}", *map(_rank_line, sizes.head(_MAX_RANKS).to_dicts())]
-    if len(sizes) > _MAX_RANKS:
+    cut = sizes.slice(_MAX_RANKS).drop_nulls("problem").head(_MAX_RANKS)
+    shown = [*sizes.head(_MAX_RANKS).to_dicts(), *cut.to_dicts()]
+    lines = [f"{path}: {ranks}, {total}{lacking}", *map(_rank_line, shown)]
+    if len(sizes) > len(shown):
         largest = sizes.sort("num_bytes", "rank", descending=[True, False]).row(0, named=True)
-        lines.append(f"… and {len(sizes) - _MAX_RANKS} more; the largest is {_rank_line(largest).lstrip()}")
+        lines.append(f"… and {len(sizes) - len(shown)} more; the largest is {_rank_line(largest).lstrip()}")
     return [*lines, "load a part of it with ranks= and steps=, or --ranks and --steps of detlab compare"]
 
 
@@ -66,4 +71,5 @@ def _rank_line(row: dict[str, Any]) -> str:
     events = "events unknown" if row["num_events"] is None else f"{about}{row['num_events']:,} events"
     first, last = row["first_step"], row["last_step"]
     steps = "" if first is None else f", steps {first} to {last}"
-    return f"  rank {row['rank']}: {num_bytes_text(row['num_bytes'])}, {events}{steps}"
+    problem = f"; {row['problem']}" if row["problem"] else ""
+    return f"  rank {row['rank']}: {num_bytes_text(row['num_bytes'])}, {events}{steps}{problem}"

@@ -7,7 +7,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from detlab.errors import TraceError
 from detlab.readers import megatron_bridge, native, rank_local
@@ -23,6 +25,7 @@ SIZE_COLUMNS: Final[dict[str, Any]] = {
     "is_estimate": pl.Boolean,
     "first_step": pl.Int64,
     "last_step": pl.Int64,
+    "problem": pl.String,
 }
 """Columns of `read_sizes`."""
 
@@ -43,8 +46,9 @@ def read_sizes(path: str | PathLike[str]) -> pl.DataFrame:
     Returns
     -------
     One row per rank: ``rank``, ``num_bytes`` (of its files), ``num_events`` (by the index of detlab's own
-    traces; an estimate by the first lines for others; null where neither tells), ``is_estimate``,
-    ``first_step`` and ``last_step`` (null where only the events tell).
+    traces, as far as the file reaches; an estimate by the first lines for others; null where neither tells),
+    ``is_estimate``, ``first_step`` and ``last_step`` (null where only the events tell), ``problem`` (that the
+    file of events ends before its index does; null where nothing is known to be missing).
 
     Raises
     ------
@@ -66,10 +70,21 @@ def _native(place: Path) -> Iterator[_Row]:
         row: _Row = {"rank": rank, "num_bytes": files.num_bytes(), "is_estimate": False}
         index = read_index(files.index)
         if index is not None:
-            row["num_events"] = int(index["num_rows"].sum(dtype="int64"))
-        if index is not None and len(index):
-            row |= {"first_step": int(index["step"].min()), "last_step": int(index["step"].max())}
+            size = files.events.stat().st_size if files.events.is_file() else 0
+            row |= _indexed(index, index[index["end"] <= size])
         yield row
+
+
+def _indexed(index: NDArray[np.void], whole: NDArray[np.void]) -> _Row:
+    """Sum up the records of an index whose events are there."""
+    num_events = int(whole["num_rows"].sum(dtype=np.int64))
+    row: _Row = {"num_events": num_events}
+    if len(whole):
+        row |= {"first_step": int(whole["step"].min()), "last_step": int(whole["step"].max())}
+    if len(whole) < len(index):
+        of_all = int(index["num_rows"].sum(dtype=np.int64))
+        row["problem"] = f"its file of events was cut: {num_events:,} of {of_all:,} events are there"
+    return row
 
 
 def _streams(place: Path) -> Iterator[_Row]:

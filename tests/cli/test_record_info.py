@@ -97,3 +97,19 @@ def test_a_place_without_a_trace_is_refused(tmp_path, capsys, name):
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, SCHEMA)
     assert document["verdict"] == "invalid"
+
+
+def test_a_file_that_was_cut_is_not_sized_as_a_whole_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(writer, "MAX_BATCH_ROWS", 4)
+    folder = native(tmp_path / "run", ranks=40, steps=20)
+    stream = RankFiles(folder, 30).events
+    stream.write_bytes(stream.read_bytes()[: stream.stat().st_size // 2])
+    found = read_sizes(folder)
+    assert found.drop_nulls("problem")["rank"].to_list() == [30]
+    assert found.row(30, named=True)["num_events"] < found.row(29, named=True)["num_events"]
+    assert main(["record-info", str(folder)]) == 0
+    assert "was cut" in capsys.readouterr().out
+    assert main(["record-info", str(folder), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, SCHEMA)
+    assert [problem["where"] for problem in told["problems"]] == ["rank 30"]

@@ -21,7 +21,7 @@ from detlab.views.text import html, shorten
 from tests.views.stories import step_calls
 
 HOSTS = ("gpu-node17.cluster.example", "gpu-node18.cluster.example", "login-03")
-FOLDERS = ("/lustre/u1234/runs", "/lustre/u1234/my code", "/scratch/secret", "/home/u1234")
+FOLDERS = ("/lustre/u12/runs", "/lustre/u12/my code", "/scratch/secret", "/home/u12")
 
 
 def telling(label, word):
@@ -33,25 +33,23 @@ def telling(label, word):
             "env": {
                 "MASTER_ADDR": HOSTS[2 if label < "n" else 0],
                 "HOSTNAME": HOSTS[rank],
-                "HOME": "/home/u1234",
+                "HOME": "/home/u12",
             },
             "arguments": {
-                "data_path": f"/lustre/u1234/my code/corpus of {label}",
+                "data_path": f"/lustre/u12/my code/corpus of {label}",
                 "save": f"/scratch/secret/{label}/ckpt",
             },
-            "command": f"python /lustre/u1234/runs/train.py {label} --host {HOSTS[rank]} -o=/scratch/secret/x",
+            "command": f"python /lustre/u12/runs/train.py {label} --host {HOSTS[rank]} -o=/scratch/secret/x",
         }
         for rank in (0, 1)
     }
-    scope, op = "/scratch/secret/model.py", "triton:/lustre/u1234/runs/k.py:gpu-node17_kernel"
+    scope, op = "/scratch/secret/model.py", "triton:/lustre/u12/runs/k.py:gpu-node17_kernel"
     calls = {rank: step_calls(1, word if rank else "y", scope=scope, op=op) for rank in (0, 1)}
     coordinates = {0: Coordinate(tp=0), 1: Coordinate(tp=1)}
     run = make_run(calls, label=f"{label} on {HOSTS[0]}", recipes=recipes, coordinates=coordinates)
     problems = (f"/scratch/secret/{label}/rank1 of {HOSTS[1]} was cut short",)
     manifest = dataclasses.replace(run.manifest, racks={HOSTS[0]: "r1", HOSTS[1]: "r1"})
-    return dataclasses.replace(
-        run, manifest=manifest, source=f"/lustre/u1234/runs/{label}", problems=problems
-    )
+    return dataclasses.replace(run, manifest=manifest, source=f"/lustre/u12/runs/{label}", problems=problems)
 
 
 @pytest.fixture
@@ -78,7 +76,7 @@ def everything(page):
 
 def told(text):
     """List what a text gives away."""
-    secrets = ("gpu-node", "login-03", "cluster.example", "lustre", "u1234", "secret", "my code")
+    secrets = ("gpu-node", "login-03", "cluster.example", "lustre", "u12", "secret", "my code")
     return [secret for secret in secrets if secret in text.lower()]
 
 
@@ -113,7 +111,7 @@ def test_names_of_files_and_the_number_of_each_host_stay(cmp, journal):
 
 def test_hosts_alone_and_paths_alone_can_be_taken_out(cmp):
     hosts, paths = (everything(report_html(cmp, redact=[kind])) for kind in ("hosts", "paths"))
-    assert told(hosts) == ["lustre", "u1234", "secret", "my code"]
+    assert told(hosts) == ["lustre", "u12", "secret", "my code"]
     assert told(paths) == ["gpu-node", "login-03", "cluster.example"]
 
 
@@ -130,7 +128,7 @@ def test_redaction_ends_with_the_page(cmp):
 
 def test_a_second_time_changes_nothing(cmp):
     clean = Redactor(cmp, kinds_of(True))
-    once = clean(f"{HOSTS[0]}: /lustre/u1234/my code/corpus of monday, /home/u1234, gpu-node17_x")
+    once = clean(f"{HOSTS[0]}: /lustre/u12/my code/corpus of monday, /home/u12, gpu-node17_x")
     assert once == clean(once) == "host 1: PATH/corpus of monday, PATH, host 1_x"
 
 
@@ -143,7 +141,7 @@ def test_a_long_name_in_the_details_of_a_call_is_taken_out_before_it_is_cut():
     runs = []
     for label, word in (("a", "y"), ("b", "z")):
         run = telling(label, word)
-        long = f"/scratch/secret/{'deep/' * 40}of/u1234/k.py"
+        long = f"/scratch/secret/{'deep/' * 40}of/u12/k.py"
         calls = {rank: step_calls(1, word if rank else "y", scope=long, op=long) for rank in (0, 1)}
         recipes = {trace.header.rank: trace.header.recipe for trace in run.ranks}
         runs.append(make_run(calls, label=label, recipes=recipes))
@@ -172,6 +170,6 @@ def test_the_command_line_redacts_on_request(tmp_path, capsys):
 
 def test_a_place_given_relative_to_the_working_folder_is_taken_out_too():
     runs = (telling("monday", "y"), telling("tuesday", "z"))
-    near = compare(*(dataclasses.replace(run, source=f"../u1234/{n}") for n, run in enumerate(runs)))
+    near = compare(*(dataclasses.replace(run, source=f"../u12/{n}") for n, run in enumerate(runs)))
     text = report_html(near, redact="paths")
-    assert "../u1234" not in text and "PATH/0" in text and "PATH/1" in text
+    assert "../u12" not in text and "PATH/0" in text and "PATH/1" in text
