@@ -103,6 +103,11 @@ class Comparison:
         return {verdict: int(total[verdict]) for verdict in Verdict}
 
     @property
+    def num_ranks(self) -> int:
+        """Ranks of which any call was compared; of a rank whose file was cut at its start none was."""
+        return sum(bool(len(rank.verdicts)) for rank in self.ranks)
+
+    @property
     def num_calls(self) -> int:
         """Calls compared, over all ranks."""
         return sum(len(rank.verdicts) for rank in self.ranks)
@@ -396,7 +401,7 @@ class Comparison:
     def coverage(self) -> dict[str, Any]:
         """What was looked at: ranks, steps, events, and the places that were not."""
         return {
-            "ranks": len(self.ranks),
+            "ranks": self.num_ranks,
             "of_ranks": self.a.manifest.world_size,
             "steps": list(self.steps),
             "events": self.num_calls,

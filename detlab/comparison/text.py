@@ -121,7 +121,7 @@ def coverage_line(cmp: Comparison) -> str:
     """Say what was looked at, and with what evidence."""
     untraced = f", {len(cmp.untraced)} places traced in one run only" if cmp.untraced else ""
     return (
-        f"compared {len(cmp.ranks)} of {cmp.a.manifest.world_size} ranks, steps {spans(list(cmp.steps))}, "
+        f"compared {cmp.num_ranks} of {cmp.a.manifest.world_size} ranks, steps {spans(list(cmp.steps))}, "
         f"{cmp.num_calls:,} calls, {cmp.num_without_evidence:,} of them without output evidence{untraced}. "
         f"Evidence: {PROVES[cmp.evidence]}{left_out_text((cmp.a, cmp.b))}"
     )

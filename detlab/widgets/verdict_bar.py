@@ -83,7 +83,7 @@ def _root(finding: Finding) -> str:
 
 def _not_looked_at(cmp: Comparison) -> str:
     """Say what a verdict without a difference does not speak of."""
-    recorded, world = len(cmp.ranks), cmp.a.manifest.world_size
+    recorded, world = cmp.num_ranks, cmp.a.manifest.world_size
     said = []
     if recorded < world:
         said.append(f"{world - recorded:,} of {world:,} ranks")

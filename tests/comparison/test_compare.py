@@ -243,6 +243,16 @@ def test_a_file_that_is_cut_makes_a_match_incomplete_and_claims_no_extra_call(tm
     assert "the run did not close it" in cmp.problems[0][1]
 
 
+def test_a_rank_without_a_readable_event_does_not_count_as_compared(tmp_path):
+    whole = save_run(run_of(calls(), calls()), tmp_path / "whole")
+    damaged = save_run(run_of(calls(), calls()), tmp_path / "damaged")
+    stream = damaged / "rank00001.events.arrows"
+    stream.write_bytes(stream.read_bytes()[: int(load_run(damaged).ranks[1].index["offset"][0])])
+    cmp = compare(whole, damaged)
+    assert (cmp.verdict, cmp.coverage["ranks"], cmp.coverage["of_ranks"]) == ("incomplete", 1, 2)
+    assert "compared 1 of 2 ranks" in repr(cmp)
+
+
 def test_calls_after_the_cut_are_missing_and_not_extra(tmp_path, monkeypatch):
     monkeypatch.setattr("detlab.store.writer.MAX_BATCH_ROWS", 4)
     run = run_of(calls(length=10))
