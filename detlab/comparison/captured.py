@@ -23,9 +23,9 @@ CapturedCalls = tuple[Mapping[str, Sequence[Captured]], Mapping[str, Sequence[Ca
 """The captures of run a and of run b, each by the sites of its own run."""
 
 
-def how_to_capture(where: str, site: str) -> str:
-    """Give the arguments of a recorder that captures the call at a site, ready to paste."""
-    return f"capture the call: detlab.Recorder(…, {where}, capture=[{json.dumps(site, ensure_ascii=False)}])"
+def recorder_of(where: str, site: str) -> str:
+    """Write the recorder that captures the call at a site, ready to paste; ``where`` says on which ranks."""
+    return f"detlab.Recorder(…, {where}, capture=[{json.dumps(site, ensure_ascii=False)}])"
 
 
 def captured_calls(a: Run, b: Run) -> CapturedCalls:

@@ -13,7 +13,7 @@ import numpy as np
 
 from detlab.catalog import known
 from detlab.comparison.axes import Candidates, Racks, candidate_axes, fitting_axis
-from detlab.comparison.captured import CapturedCalls, captures_at, how_to_capture
+from detlab.comparison.captured import CapturedCalls, captures_at, recorder_of
 from detlab.comparison.exact import CHANCE, LIKELY_BY_CHANCE
 from detlab.comparison.notes import notes_on
 from detlab.comparison.places import site_at
@@ -290,7 +290,7 @@ def next_step(finding: Finding, site: Site, captured: str = "", reason: str = ""
     if advice:
         return advice
     if finding.finding_class == "kernel":
-        return how_to_capture(where, str(site))
+        return f"capture the call: {recorder_of(where, str(site))}"
     if finding.evidence == "none":
         return f"record the inputs too: detlab.Recorder(…, {where}, inputs=True)"
     if reason == "contributors":

@@ -164,9 +164,10 @@ class Journal:
         }
 
     def __repr__(self) -> str:
+        notes, hypotheses = len(self._notes), len(self._hypotheses)
         return (
-            f"Journal({str(self.path)!r}: {len(self._notes)} notes, {len(self._hypotheses)} hypotheses "
-            f"on {' and '.join(self.runs)})"
+            f"Journal({str(self.path)!r}: {notes} note{'' if notes == 1 else 's'}, {hypotheses} "
+            f"{'hypothesis' if hypotheses == 1 else 'hypotheses'} on {' and '.join(self.runs)})"
         )
 
 

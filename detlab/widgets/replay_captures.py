@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from detlab.captures import Capture, read_capture
 from detlab.captures.call import CAPTURE_JSON
 from detlab.comparison import Comparison
+from detlab.comparison.captured import recorder_of
 from detlab.errors import CaptureError
 from detlab.store.layout import CAPTURES
 from detlab.views.text import shorten, visible
@@ -93,8 +94,8 @@ def option(label: str, capture: Capture) -> str:
 def how_to_capture(place: tuple[int, str] | None) -> str:
     """Give the line that would capture the selected call, or without one the first origins."""
     if place is None:
-        return "dl.Recorder(…, capture=cmp)  # the call of the first origin of each rank"
+        return "detlab.Recorder(…, capture=cmp)  # the call of the first origin of each rank"
     rank, site = place
     step = site.partition("/")[0]
-    steps = f"steps={step!r}, " if step.isdecimal() else ""
-    return f'dl.Recorder(…, {steps}ranks="{rank}", capture=[{site!r}])'
+    steps = f'steps="{step}", ' if step.isdecimal() else ""
+    return recorder_of(f'{steps}ranks="{rank}"', site)

@@ -93,7 +93,9 @@ class Controls:
 
     @property
     def rows(self) -> list[ipywidgets.Widget]:
-        """The controls, one row after another."""
+        """The controls, one row after another; without a capture only what to do about that."""
+        if not self.offer.captures:
+            return [self.note]
         made = [self.trials, self.limit, self.device, self.isolate, self.where]
         title = ipywidgets.HTML("<b>Conditions</b>")
         return [self.capture, self.note, title, self.conditions, ipywidgets.Box(made, layout=_WRAPPED)]
@@ -127,7 +129,7 @@ class Controls:
         said = []
         if place is not None and num_here:
             said.append(
-                f"{num_here} of {num} captures {'is' if num_here == 1 else 'are'} of the selected call."
+                f"{num_here} of {num} captures {'is' if num_here == 1 else 'are'} of the selected site."
             )
         elif place is not None or not num:
             what = "The selected call was not captured." if num else "There is no capture."

@@ -96,7 +96,8 @@ class ReplayPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
         self._start = ipywidgets.Button(description="Replay", icon="play", button_style="primary")
         self._cancel = ipywidgets.Button(description="Cancel", icon="stop", disabled=True)
         self._progress, self._status, self._result = (ipywidgets.HTML() for _ in range(3))
-        super().__init__([*self.controls.rows, self._buttons(), self._status, self._result])
+        buttons = [self._buttons()] if self.controls.offer.captures else []
+        super().__init__([*self.controls.rows, *buttons, self._status, self._result])
         self._name_parts()
         self.selection.observe(lambda _: self._follow(), "called")
         self._follow()

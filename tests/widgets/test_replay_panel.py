@@ -306,9 +306,10 @@ def test_without_a_capture_it_says_how_to_capture_the_selected_call(opened: Any)
     selection = Selection()
     panel = opened(cmp, selection)
     assert "There is no capture. To capture one, run it again with" in panel.controls.note.value
+    assert not {panel.controls.trials, panel.controls.conditions, panel._start} & set(panel.children)
     selection.called = (0, 0)
     site = str(cmp.sites(step=cmp.steps[0], rank=0)["site"][0])
-    assert f"capture=[&#x27;{site}&#x27;])" in panel.controls.note.value
+    assert f"capture=[&quot;{site}&quot;])" in panel.controls.note.value
     panel.start()
     assert (panel.state, "there is no capture to replay" in status(panel)) == ("idle", True)
 
@@ -323,7 +324,7 @@ def test_captures_of_the_selected_call_come_first(cmp: Any, tmp_path: Path, open
     selection.called = find_call(panel._cmp, 0, site)
     assert panel.controls.chosen.site == site
     assert panel.controls.capture.index == 0
-    assert "1 of 2 captures is of the selected call." in panel.controls.note.value
+    assert "1 of 2 captures is of the selected site." in panel.controls.note.value
     selection.called = (1, 0)
     assert "The selected call was not captured." in panel.controls.note.value
     assert panel.controls.chosen.site == site

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from detlab.comparison.call.refs import CallRef
 from detlab.comparison.call.sides import SideState
-from detlab.comparison.captured import Captured, how_to_capture
+from detlab.comparison.captured import Captured, recorder_of
 
 if TYPE_CHECKING:
     from detlab.comparison.result import Comparison
@@ -45,16 +45,15 @@ def next_step(
     if call.verdict == "unknown" and states[0].same is None:
         return _RECORD.format(what="inputs too", where=where, more=", inputs=True")
     if call.verdict == "match":
-        unsaid = states[1].same is None and states[1].num_parts
-        return (
-            _RECORD.format(what="outputs with a digest", where=where, more="") if unsaid else _elsewhere(cmp)
-        )
-    advice = _BY_VERDICT.get(call.verdict)  # none for an origin
-    return advice.format(rank=call.rank, site=call.site) if advice else how_to_capture(where, call.site)
+        return _after_a_match(cmp, states[1], where)
+    advice = _BY_VERDICT.get(call.verdict, "").format(rank=call.rank, site=call.site)
+    return advice or f"capture the call: {recorder_of(where, call.site)}"
 
 
-def _elsewhere(cmp: Comparison) -> str:
-    """Point from a call that matches to where something differs."""
+def _after_a_match(cmp: Comparison, outputs: SideState, where: str) -> str:
+    """Ask for evidence where there is none, else point to where something differs."""
+    if outputs.same is None and outputs.num_parts:
+        return _RECORD.format(what="outputs with a digest", where=where, more="")
     if not cmp.roots:
         return "nothing to do here: this call matches"
     return f"this call matches; the first finding begins at {cmp.roots[0].sites[0]}"
