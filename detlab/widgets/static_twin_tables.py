@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -9,7 +10,8 @@ from detlab.views.tables import Markup
 from detlab.views.text import html
 
 _CELL: Final = "text-align:left;vertical-align:top;padding:2px 14px 2px 0"
-_SCROLL: Final = "overflow-x:auto"
+_LONG_WORD: Final = re.compile(r"(?<=>)[^<>]*[^<>\s]{17}[^<>]*(?=<)")
+_JOINTS: Final = re.compile(r"(?<=[./_,:=-])(?=[^\W\d])")
 _NUMBER: Final = "text-align:right;vertical-align:top;padding:2px 14px 2px 0"
 
 
@@ -37,8 +39,7 @@ def plain_table(
     body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
     title = f'<caption style="text-align:left">{html(caption)}</caption>' if caption else ""
     rest = f"<p>… and {more:,} more.</p>" if more > 0 else ""
-    table = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div style="{_SCROLL}" tabindex="0">{table}</div>{rest}'
+    return _breakable(f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}")
 
 
 def _row(cells: Sequence[Any]) -> str:
@@ -62,4 +63,12 @@ def inlined(markup: str) -> str:
     """Give tables of `detlab.views.tables` inline styles; in safe HTML no text can hold these tags."""
     for tag in ("caption", 'th scope="row"', 'th scope="col"', "td"):
         markup = markup.replace(f"<{tag}>", f'<{tag} style="{_CELL}">')
-    return markup.replace('<div class="scroll"', f'<div style="{_SCROLL}" class="scroll"')
+    return _breakable(markup)
+
+
+def _breakable(markup: str) -> str:
+    """Let long words break at their joints, but no number.
+
+    A table that scrolls needs the focus, and a host may strip what gives it that, and styles too.
+    """
+    return _LONG_WORD.sub(lambda match: _JOINTS.sub("<wbr>", match[0]), markup)

@@ -121,7 +121,9 @@ def test_a_host_that_strips_scripts_and_styles_still_says_it(stripped, name):
     assert name not in WITH_PICTURE or has_picture(stripped.locator(f"#{name}"))
 
 
-def test_axe_finds_nothing_serious_in_what_is_left(reopened):
+@pytest.mark.parametrize("width", [1200, 800])
+def test_axe_finds_nothing_serious_in_what_is_left(reopened, width):
+    reopened.set_viewport_size({"width": width, "height": 2400})
     found = []
     for name in PANELS:
         output_of(reopened, name).evaluate("(element, name) => { element.dataset.panel = name; }", name)

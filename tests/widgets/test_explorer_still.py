@@ -118,4 +118,11 @@ def test_tables_of_the_report_get_styles_of_their_own():
     assert "&lt;td&gt;" in found
     assert '<caption style="' in found
     assert '<th scope="row" style="' in found
-    assert 'style="overflow-x:auto"' in found
+    assert "overflow" not in found
+
+
+def test_long_words_in_tables_break_at_their_joints_and_numbers_do_not():
+    found = plain_table(("what", "it"), [("x", "embedding.word_embeddings"), ("y", "1.2131122380508592")])
+    assert "<td" in found and "embedding.<wbr>word_<wbr>embeddings" in found
+    assert "1.2131122380508592" in found
+    assert "<wbr>" not in plain_table(("what", "it"), [("x", "aten.mm.default")])
