@@ -30,6 +30,16 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape", "backslashreplace").decode()
 
 
+def plural(noun: str, number: int) -> str:
+    """Give a noun as it stands after a number."""
+    return noun if number == 1 else f"{noun}s"
+
+
+def capitalized(text: str) -> str:
+    """Give text as it begins a sentence; the rest of it stays as it is, for it may hold names."""
+    return text[:1].upper() + text[1:]
+
+
 def shorten(text: str, size: int = 80) -> str:
     """Cut the middle out of long text; its end says more than its middle."""
     text = redacted(text)  # of a name that is cut in two nobody could tell what must be taken out

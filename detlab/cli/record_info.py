@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
+from detlab.text import plural
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -53,7 +55,7 @@ def _lines(path: str, sizes: pl.DataFrame) -> list[str]:
     known = sizes.drop_nulls("num_events")
     lacking = f" on {len(known)} of them" if len(known) < len(sizes) else ""
     about = "about " if sizes["is_estimate"].any() else ""
-    ranks = f"{len(sizes)} rank{'' if len(sizes) == 1 else 's'}"
+    ranks = f"{len(sizes)} {plural('rank', len(sizes))}"
     total = f"{num_bytes_text(int(sizes['num_bytes'].sum()))}, {about}{known['num_events'].sum():,} events"
     cut = sizes.slice(_MAX_RANKS).drop_nulls("problem").head(_MAX_RANKS)
     shown = [*sizes.head(_MAX_RANKS).to_dicts(), *cut.to_dicts()]

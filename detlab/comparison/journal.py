@@ -16,6 +16,7 @@ from xxhash import xxh3_64_hexdigest
 
 from detlab.errors import InputError
 from detlab.store.layout import write_json
+from detlab.text import plural
 
 if TYPE_CHECKING:
     from detlab.comparison.result import Comparison
@@ -166,7 +167,7 @@ class Journal:
     def __repr__(self) -> str:
         notes, hypotheses = len(self._notes), len(self._hypotheses)
         return (
-            f"Journal({str(self.path)!r}: {notes} note{'' if notes == 1 else 's'}, {hypotheses} "
+            f"Journal({str(self.path)!r}: {notes} {plural('note', notes)}, {hypotheses} "
             f"{'hypothesis' if hypotheses == 1 else 'hypotheses'} on {' and '.join(self.runs)})"
         )
 

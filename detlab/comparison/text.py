@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from detlab.comparison.findings import Finding
 from detlab.run import Run, left_out, spans
 from detlab.schema import Evidence, Verdict
-from detlab.text import bounded, visible
+from detlab.text import bounded, plural, visible
 
 if TYPE_CHECKING:
     from detlab.comparison.result import Comparison
@@ -76,7 +76,7 @@ def headline(cmp: Comparison) -> str:
         return f"DIVERGED: {names} differ."
     finding = cmp.roots[0]
     others = len(cmp.roots) - 1
-    more = f"; {others} more finding{'' if others == 1 else 's'}" if others else ""
+    more = f"; {others} more {plural('finding', others)}" if others else ""
     return (
         f"DIVERGED: {finding.finding_class}: {finding.op} in {_scopes(finding)} ({finding.phase}), on "
         f"{len(finding.ranks)} of {finding.of_ranks} ranks, since step {finding.steps[0]}{more}."
@@ -102,7 +102,7 @@ def finding_lines(finding: Finding) -> list[str]:
         f"{finding.finding_class}: {finding.op} in {_scopes(finding)}, {finding.phase}",
         f"  {begins} on {_ranks(finding.ranks)}{axis}; "
         f"receivers: {_ranks(finding.receivers)}; steps {spans(list(finding.steps))}",
-        f"  at {finding.num_sites} call{'' if finding.num_sites == 1 else 's'}, first {finding.sites[0]}",
+        f"  at {finding.num_sites} {plural('call', finding.num_sites)}, first {finding.sites[0]}",
         f"  {finding.matched_before:,} calls before it match; {finding.untested_after:,} after it have "
         f"differing inputs: untested, not exonerated. Evidence: {finding.evidence}",
         f"  why: {finding.why}",
@@ -114,7 +114,7 @@ def finding_lines(finding: Finding) -> list[str]:
 def _ranks(ranks: tuple[int, ...]) -> str:
     if not ranks:
         return "none"
-    return f"rank{'' if len(ranks) == 1 else 's'} {spans(list(ranks))}"
+    return f"{plural('rank', len(ranks))} {spans(list(ranks))}"
 
 
 def coverage_line(cmp: Comparison) -> str:

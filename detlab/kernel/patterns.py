@@ -17,6 +17,8 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from detlab.text import plural
+
 Mask = NDArray[np.bool_]
 Kind = Literal["none", "all", "end", "range", "period", "slices", "tiles", "scattered"]
 
@@ -256,7 +258,7 @@ def _share(share: float) -> str:
 def _scattered(differs: Mask, k: int) -> str:
     if k <= _MAX_LISTED:
         places = [", ".join(map(str, place)) for place in np.argwhere(differs).tolist()]
-        return f"element{'' if k == 1 else 's'} {', '.join(f'[{place}]' for place in places)}"
+        return f"{plural('element', k)} {', '.join(f'[{place}]' for place in places)}"
     return f"scattered, {_percent(k / differs.size)} of {differs.size:,} elements"
 
 

@@ -29,6 +29,7 @@ from detlab.comparison.call.words import (
     sentences,
 )
 from detlab.schema import Verdict
+from detlab.text import capitalized
 from detlab.views.map_html import SYMBOLS
 from detlab.views.palette import VERDICT_COLOURS, css, ink_on
 from detlab.views.tables import Markup, table
@@ -244,7 +245,7 @@ def _peers(peers: Peers, call: CallRef, links: bool) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{capitalized(text)}."
 
 
 def _path(path: pl.DataFrame | None, call: CallRef, links: bool) -> str:

@@ -12,6 +12,7 @@ from detlab.comparison.places import differing_at
 from detlab.comparison.text import PROVES, coverage_line, headline
 from detlab.run import Run, spans
 from detlab.schema import Site, Verdict
+from detlab.text import capitalized, plural
 from detlab.views.cells import MapSource
 from detlab.views.chart_svg import Line, bar_chart, line_chart
 from detlab.views.fill import make_grid
@@ -48,14 +49,10 @@ def banner(cmp: Comparison) -> str:
     """Write the verdict: its word, one sentence, and what it covers."""
     return (
         f'<p class="verdict {cmp.verdict}"><span class="word">{cmp.verdict}</span> '
-        f"{html(headline(cmp).partition(': ')[2])}</p><p>{html(_sentence(coverage_line(cmp)))}.</p>"
+        f"{html(headline(cmp).partition(': ')[2])}</p><p>{html(capitalized(coverage_line(cmp)))}.</p>"
         f"{_beside_calls(cmp)}"
         f'<dl class="runs">{_run("a", cmp.a)}{_run("b", cmp.b)}</dl>'
     )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _beside_calls(cmp: Comparison) -> str:
@@ -150,7 +147,7 @@ def _breakable(name: str) -> str:
 
 
 def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {plural(noun, count)}"
 
 
 def picture(cmp: Comparison, source: MapSource | None = None) -> str:

@@ -42,15 +42,16 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], caption: str =
 
 
 def _row(cells: Sequence[Any]) -> str:
-    first = f'<th scope="row">{_text(cells[0])}</th>'
-    return first + "".join(f"<td{_kind(cell)}>{_text(cell)}</td>" for cell in cells[1:])
+    first = f'<th scope="row">{cell_html(cells[0])}</th>'
+    return first + "".join(f"<td{_kind(cell)}>{cell_html(cell)}</td>" for cell in cells[1:])
 
 
 def _kind(cell: Any) -> str:
     return ' class="number"' if isinstance(cell, (int, float)) else ""
 
 
-def _text(cell: Any) -> str:
+def cell_html(cell: Any) -> str:
+    """Write one cell: text is escaped but for `Markup`, None is a hyphen."""
     if isinstance(cell, Markup):
         return cell
     if cell is None:

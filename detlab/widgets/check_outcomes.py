@@ -9,6 +9,7 @@ import polars as pl
 
 import detlab
 from detlab.run import Run, spans
+from detlab.text import plural
 from detlab.views.tables import Markup
 from detlab.views.text import html, shorten
 from detlab.widgets.replay_panel_html import block
@@ -103,7 +104,7 @@ def _outcome(outcome: Outcome) -> str:
     seen = f"Looked at {html(outcome.looked_at)}.</p>"
     if not len(found):
         return f"{title}<strong>Nothing found</strong>: {html(check.none)}. {seen}"
-    num = f"{len(found):,} finding{'' if len(found) == 1 else 's'}"
+    num = f"{len(found):,} {plural('finding', len(found))}"
     return f"{title}<strong>{num}</strong>. {seen}{_table(check, found)}"
 
 

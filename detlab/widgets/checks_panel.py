@@ -14,6 +14,7 @@ from detlab.comparison import Comparison
 from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.run import Run
+from detlab.text import plural
 from detlab.views.text import html, visible
 from detlab.widgets.check_outcomes import CHECKS, Check, Outcome, outcome_of, outcomes_html
 from detlab.widgets.replay_panel_html import block
@@ -129,7 +130,7 @@ class ChecksPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
 
     def _end(self, is_whole: bool | None, error: BaseException | None) -> None:
         num = len(self.outcomes)
-        said = f"{num} check{'' if num == 1 else 's'} made"
+        said = f"{num} {plural('check', num)} made"
         with self._lock:
             self._show()
             if error is not None:

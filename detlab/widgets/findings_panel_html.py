@@ -8,6 +8,7 @@ from typing import Final
 from detlab.comparison import Comparison, Finding
 from detlab.run import spans
 from detlab.schema import Verdict
+from detlab.text import plural
 from detlab.views.text import html, shorten
 from detlab.widgets.styles import verdict_mark
 
@@ -72,7 +73,7 @@ def _card(number: int, finding: Finding, is_chosen: bool, live: bool) -> str:
 
 def _why(finding: Finding, live: bool) -> str:
     sites = "".join(f"<li><code>{html(site)}</code></li>" for site in finding.sites)
-    calls = f"{finding.num_sites:,} call{'s' * (finding.num_sites != 1)}, {len(finding.sites)} listed"
+    calls = f"{finding.num_sites:,} {plural('call', finding.num_sites)}, {len(finding.sites)} listed"
     said = f"<p>{html(finding.why)}</p><p>{calls}:</p><ul class='dl-list'>{sites}</ul>"
     return f"<details><summary>why, and where</summary>{said}</details>" if live else said
 
@@ -86,7 +87,7 @@ def _where(finding: Finding) -> str:
 def _ranks(ranks: tuple[int, ...]) -> str:
     if not ranks:
         return "none"
-    return f"rank{'s' * (len(ranks) != 1)} {shorten(spans(list(ranks)), 60)}"
+    return f"{plural('rank', len(ranks))} {shorten(spans(list(ranks)), 60)}"
 
 
 def _strip(number: int, finding: Finding, live: bool) -> str:

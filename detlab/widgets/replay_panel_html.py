@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from detlab.text import plural
 from detlab.views.palette import NEUTRAL
 from detlab.views.tables import Markup
 from detlab.views.text import html, shorten
@@ -147,7 +148,7 @@ def progress_html(progress: Any, seconds: float) -> str:
     progress
         A `detlab.kernel.Progress`.
     """
-    results = f"{progress.distinct:,} distinct result{'' if progress.distinct == 1 else 's'}"
+    results = f"{progress.distinct:,} distinct {plural('result', progress.distinct)}"
     found = f" · {results} under {html(progress.condition)}" if progress.trials else ""
     return (
         f'<progress max="{progress.asked}" value="{progress.made}" aria-label="trials made"></progress> '

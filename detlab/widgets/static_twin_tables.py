@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from detlab.views.tables import Markup
+from detlab.views.tables import cell_html
 from detlab.views.text import html
 
 _CELL: Final = "text-align:left;vertical-align:top;padding:2px 14px 2px 0"
@@ -43,20 +43,12 @@ def plain_table(
 
 
 def _row(cells: Sequence[Any]) -> str:
-    first = f'<th scope="row" style="{_style(cells[0])};white-space:nowrap">{_text(cells[0])}</th>'
-    return first + "".join(f'<td style="{_style(cell)}">{_text(cell)}</td>' for cell in cells[1:])
+    first = f'<th scope="row" style="{_style(cells[0])};white-space:nowrap">{cell_html(cells[0])}</th>'
+    return first + "".join(f'<td style="{_style(cell)}">{cell_html(cell)}</td>' for cell in cells[1:])
 
 
 def _style(cell: Any) -> str:
     return _NUMBER if isinstance(cell, (int, float)) else _CELL
-
-
-def _text(cell: Any) -> str:
-    if isinstance(cell, Markup):
-        return cell
-    if cell is None:
-        return "-"
-    return html(f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else cell)
 
 
 def inlined(markup: str) -> str:

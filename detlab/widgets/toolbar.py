@@ -17,6 +17,7 @@ from detlab.widgets.html_panel import HtmlPanel
 from detlab.widgets.panel_css import PANEL_CSS, static_text
 from detlab.widgets.selection import Selection, clicked_call, place_of
 from detlab.widgets.toolbar_html import journal_html
+from detlab.widgets.work import error_sentences
 
 
 class CopyCode(anywidget.AnyWidget):
@@ -173,4 +174,4 @@ class NotesPanel(ipywidgets.VBox):  # type: ignore[misc]
 
 def _told(error: DetlabError) -> str:
     """Give finding and hint as the line of a panel."""
-    return f"{error.finding} Hint: {error.hint}" if error.hint else error.finding
+    return " ".join(error_sentences(error))

@@ -10,6 +10,7 @@ from detlab.comparison import Comparison, Finding
 from detlab.comparison.text import PROVES, coverage_line, headline
 from detlab.run import Run, spans
 from detlab.schema import Evidence
+from detlab.text import capitalized, plural
 from detlab.views.series import metrics_line
 from detlab.views.text import html, shorten
 from detlab.widgets.html_panel import HtmlPanel
@@ -53,7 +54,7 @@ def verdict_html(cmp: Comparison, shows_aside: bool | None = False) -> str:
         f'<p class="dl-sentence"><strong class="dl-word dl-{cmp.verdict}">{html(word)}</strong> '
         f"{html(said)}</p>",
         *(_root(finding) for finding in cmp.roots[:1]),
-        f"<p>{html(_sentence(covered.partition('. Evidence:')[0]))}. {_evidence(cmp.evidence)}</p>",
+        f"<p>{html(capitalized(covered.partition('. Evidence:')[0]))}. {_evidence(cmp.evidence)}</p>",
         f"<p>Left out by request: {html(left_out)}.</p>" if left_out else "",
         _not_looked_at(cmp) if cmp.verdict != "diverged" else "",
         _problems(cmp) if cmp.problems else "",
@@ -62,17 +63,13 @@ def verdict_html(cmp: Comparison, shows_aside: bool | None = False) -> str:
     return f'<div class="dl-verdict">{"".join(parts)}</div>'
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _evidence(evidence: Evidence) -> str:
     level, _, meaning = PROVES[evidence].partition(": ")
     return f'Evidence: <b class="dl-evidence dl-{level}">{level}</b> ({meaning}).'
 
 
 def _root(finding: Finding) -> str:
-    ranks = f"rank{'s' * (len(finding.ranks) != 1)} {shorten(spans(list(finding.ranks)), 60)}"
+    ranks = f"{plural('rank', len(finding.ranks))} {shorten(spans(list(finding.ranks)), 60)}"
     axis = f" ({finding.pattern})" if finding.pattern else ""
     begins = "Begins" if finding.is_made_here else "Enters"
     return (

@@ -12,7 +12,7 @@ from detlab.comparison.call.peers import Peers
 from detlab.comparison.call.refs import CallRef
 from detlab.comparison.call.tensors import TensorPair, TensorSide
 from detlab.run import spans
-from detlab.text import shorten
+from detlab.text import plural, shorten
 
 _LONGEST: Final = 60
 """So many characters of another call's names are shown."""
@@ -25,7 +25,7 @@ def numbered(noun: str, numbers: Sequence[int]) -> str:
     """Name some numbered things, the first few one by one."""
     named = spans(list(numbers[:_MAX_NAMED]))
     more = f" and {len(numbers) - _MAX_NAMED:,} more" if len(numbers) > _MAX_NAMED else ""
-    return f"{noun}{'' if len(numbers) == 1 else 's'} {named}{more}"
+    return f"{plural(noun, len(numbers))} {named}{more}"
 
 
 def gives_words(member: Member) -> str:

@@ -10,6 +10,7 @@ import polars as pl
 
 from detlab.comparison.metrics.pairs import name_of
 from detlab.run import Run
+from detlab.text import plural
 
 Problem = tuple[str, str]
 
@@ -68,4 +69,4 @@ def where(steps: pl.Series) -> str:
     told = [
         f"{first}" if first == last else f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True)
     ]
-    return f"step{'' if len(found) == 1 else 's'} {', '.join(told)}"
+    return f"{plural('step', len(found))} {', '.join(told)}"

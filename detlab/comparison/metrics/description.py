@@ -21,6 +21,7 @@ from detlab.readers import as_run
 from detlab.readers.metrics.frame import METRIC_STATES
 from detlab.readers.metrics.names import is_measurement
 from detlab.run import Run
+from detlab.text import plural
 
 DESCRIPTION_COLUMNS: Final[dict[str, Any]] = {
     "name": pl.String,
@@ -146,7 +147,7 @@ def _row(rows: pl.DataFrame) -> dict[str, Any]:
 
 def _lines(told: MetricsDescription) -> list[str]:
     steps, num = told.run.metrics["step"].unique(), len(told.metrics)
-    lines = [wrapped(f"{told.run.label}: {num} metric{'' if num == 1 else 's'}, {where(steps)}.")]
+    lines = [wrapped(f"{told.run.label}: {num} {plural('metric', num)}, {where(steps)}.")]
     for file in told.files[:_MAX_LINES]:
         what = f"{file['format'] or 'no format'}, {file['num_records']:,} records"
         lines.append(wrapped(f"  {file['source']}: {what} ({file['why']})"))

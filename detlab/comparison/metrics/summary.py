@@ -12,6 +12,7 @@ from detlab.comparison.metrics.pairs import name_of
 from detlab.comparison.metrics.precision import COMPARED, DIFFERENT, narrow_names, significant_digits
 from detlab.readers.metrics.frame import METRIC_STATES
 from detlab.readers.metrics.names import is_measurement
+from detlab.text import plural
 
 METRIC_COLUMNS: Final[dict[str, Any]] = {
     "name": pl.String,
@@ -182,4 +183,4 @@ def _digits(printed: pl.DataFrame, run: str) -> str:
 
 
 def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {plural(what, number)}"

@@ -11,6 +11,7 @@ from detlab.comparison.metrics.coverage import where
 from detlab.comparison.text import left_out_text, wrapped
 from detlab.run import spans
 from detlab.schema import Evidence
+from detlab.text import plural
 
 if TYPE_CHECKING:
     from detlab.comparison.metrics.result import MetricsComparison
@@ -166,7 +167,7 @@ def coverage_line(cmp: MetricsComparison) -> str:
     )
     num = len(cmp.compared)
     return (
-        f"compared {num} metric{'' if num == 1 else 's'} at {where(cmp.steps)}. "
+        f"compared {num} {plural('metric', num)} at {where(cmp.steps)}. "
         f"Evidence: {proves}{left_out_text((cmp.a, cmp.b))}"
     )
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from detlab.kernel.statistics import percent
+from detlab.text import plural
 
 if TYPE_CHECKING:
     import polars as pl
@@ -151,7 +152,7 @@ class AlternativesReport:
 
     def __repr__(self) -> str:
         rounds = max(row.trials for row in self.contenders)
-        calls = f"{self.warmup} untimed call{'' if self.warmup == 1 else 's'} of each"
+        calls = f"{self.warmup} untimed {plural('call', self.warmup)} of each"
         lines = [
             f"alternatives to {self.op} at {self.site}",
             f"{rounds:,} trials of each, in turns, in this process ({self.condition}), after {calls}",

@@ -15,6 +15,7 @@ from detlab.captures import Capture
 from detlab.captures.state import matmul_precision, torch_state
 from detlab.errors import CaptureError
 from detlab.kernel.conditions import MAX_THREADS, Condition
+from detlab.text import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Settings:
     @property
     def name(self) -> str:
         """Say it in a few words, for example ``4 threads, use_deterministic_algorithms``."""
-        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+        threads = f"{self.threads} {plural('thread', self.threads)}"
         place = threads if self.device == "cpu" else self.device
         return place + (", use_deterministic_algorithms" if self.deterministic else "")
 

@@ -9,7 +9,7 @@ from detlab.kernel.differences import OutputResult
 from detlab.kernel.differences.words import describe, details
 from detlab.kernel.statistics import ConditionResult, percent
 from detlab.kernel.verdict import ReplayClass
-from detlab.text import visible
+from detlab.text import plural, visible
 
 if TYPE_CHECKING:
     from detlab.kernel.report import ReplayReport
@@ -103,7 +103,7 @@ def _one_result(row: ConditionResult) -> list[str]:
 
 def _trials(row: ConditionResult) -> str:
     scope = row.note if row.note.startswith(_IN_NEW) else "in this process"
-    return f"{row.trials:,} trial{'' if row.trials == 1 else 's'} {scope} ({row.name})"
+    return f"{row.trials:,} {plural('trial', row.trials)} {scope} ({row.name})"
 
 
 def _condition_texts(row: ConditionResult) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from detlab.captures import Capture
 from detlab.kernel.report import ReplayReport
 from detlab.kernel.statistics import ConditionResult
+from detlab.text import plural
 
 _DEFAULT_TRIALS: Final = 60
 _ON: Final = {"on": True, "off": False}
@@ -68,7 +69,7 @@ def repeated_conditions(
 
 
 def _condition(row: ConditionResult, flags: dict[str, Any], device: str) -> dict[str, Any]:
-    threads = f"{flags['threads']} thread{'' if flags['threads'] == 1 else 's'}"
+    threads = f"{flags['threads']} {plural('thread', flags['threads'])}"
     says_so = device != "cpu" or "thread" in row.name
     return {**flags, "name": row.name if says_so else f"{row.name}, {threads}", "trials": row.trials}
 

@@ -26,6 +26,8 @@ from enum import StrEnum
 from itertools import combinations
 from typing import Final
 
+from detlab.text import plural
+
 MIN_TRIALS: Final = 20
 """So many equal results exclude a rate of others above 13.9 % at 95 %. Two conditions that each gave one
 result so often, and not the same one, are told apart: a race would sort itself so once in C(40, 20)."""
@@ -249,7 +251,7 @@ def _too_few(between: Sequence[tuple[Row, Row]]) -> Verdict | None:
         return None
     deciding = _rows_of(between)
     least = min(row.trials for row in deciding)
-    trials = f"{least} trial{'' if least == 1 else 's'}"
+    trials = f"{least} {plural('trial', least)}"
     why = f"the results of {_names(deciding)} differ, and {trials} cannot tell a race from a choice;"
     names = tuple(row.name for row in deciding)
     return Verdict(ReplayClass.INVALID, (why, f"make {MIN_TRIALS} or more under each"), names)

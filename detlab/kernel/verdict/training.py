@@ -13,6 +13,7 @@ from detlab.captures.state import torch_state
 from detlab.kernel.perturb.settings import Settings
 from detlab.kernel.power import adds_up
 from detlab.kernel.worker.protocol import Change
+from detlab.text import plural
 
 _REACHES_AN_OP: Final = re.compile(r"torch|cuda|CUBLAS_\w+|(OMP|MKL)_(?!NUM_THREADS)\w+")
 """Versions and environment variables that reach one op; the number of threads is set by hand."""
@@ -80,7 +81,7 @@ def _chosen_otherwise(capture: Capture, settings: Settings) -> list[Change]:
     threads, deterministic = max(capture.state["threads"], 1), capture.state["deterministic"]
     found = []
     if settings.device == "cpu" and settings.threads != threads:
-        counted = f"{threads} thread{'' if threads == 1 else 's'}"
+        counted = f"{threads} {plural('thread', threads)}"
         found.append(Change("threads", "", counted, str(settings.threads)))
     if settings.deterministic != deterministic:
         algorithms = ("default algorithms", "deterministic algorithms")

@@ -17,6 +17,7 @@ from detlab.errors import NotComparable
 from detlab.readers.metrics.names import is_loss, is_measurement
 from detlab.run import Run
 from detlab.schema import Evidence
+from detlab.text import plural
 
 REPEATABILITY: Final = "fixed-environment repeatability"
 EQUIVALENCE: Final = "baseline equivalence"
@@ -210,7 +211,7 @@ def _strength(found: MetricClasses) -> str:
 
 def _extent(places: pl.DataFrame) -> str:
     num = places["name"].n_unique()
-    return f"{num} metric{'' if num == 1 else 's'}, {where(places['step'])}"
+    return f"{num} {plural('metric', num)}, {where(places['step'])}"
 
 
 def _names(metrics: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from detlab.comparison.metrics.spikes.series import log_interval, record_steps
 from detlab.readers.metrics.message_patterns import TRACKER, UNEXPECTED
 from detlab.readers.metrics.messages import place_messages
 from detlab.run import Run, spans
+from detlab.text import plural
 
 _NOT_FINITE: Final = r"(?i)\b(nan|inf|infinity)\b"
 _SHOWN: Final = 120
@@ -46,7 +47,7 @@ def _not_finite(messages: pl.DataFrame) -> pl.DataFrame:
 def _event(segment: int, step: int, rows: list[dict[str, Any]], every: int) -> Event:
     first, is_told = rows[0], any(row["told"] for row in rows)
     ranks = sorted({row["rank"] for row in rows if row["rank"] is not None})
-    who = f"rank{'' if len(ranks) == 1 else 's'} {spans(ranks)}" if ranks else "a rank"
+    who = f"{plural('rank', len(ranks))} {spans(ranks)}" if ranks else "a rank"
     places = sorted({row["node"] for row in rows if row["node"]})
     where = f" on {', '.join(places[:3])}" if places else ""
     devices = {row["device"] for row in rows if row["device"] is not None}

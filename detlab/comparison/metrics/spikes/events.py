@@ -13,6 +13,7 @@ from detlab.comparison.metrics.spikes import Excursion, find_spikes
 from detlab.comparison.metrics.spikes.series import Ints, log_interval, record_steps
 from detlab.readers.metrics.names import is_loss
 from detlab.run import spans
+from detlab.text import plural
 
 SPIKE, NOT_FINITE, ZERO, NOT_PRINTED = "spike", "not finite", "zero", "not printed"
 """Kinds of events: out of the band upwards; NaN or Inf; a loss of exactly 0; a loss that is not there and
@@ -197,7 +198,7 @@ def _staying(parts: Sequence[Excursion], main: Excursion) -> str:
 
 def counted(number: int, what: str) -> str:
     """Write a number of things."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {plural(what, number)}"
 
 
 def _onset_words(event: Event) -> str:
