@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -56,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _opened(notebook: Path) -> list[str]:
     """Let JupyterLab open a notebook, and name it in the address that it prints for another browser."""
+    from urllib.parse import quote
+
     place = notebook.resolve()
     return [f"--ServerApp.root_dir={place.parent}", f"--LabApp.default_url=/lab/tree/{quote(place.name)}"]
 
@@ -90,6 +89,8 @@ def prepare(runs: Sequence[str], output: str | None) -> Path | None:
         template, usual = json.loads(_SAMPLE.read_text("utf-8")), _SAMPLE.name
     else:
         usual = f"{'two_runs' if len(runs) == 2 else 'one_run'}.ipynb"
+        from importlib.resources import files
+
         template = json.loads(files("detlab").joinpath("templates", usual).read_text("utf-8"))
     target = _free(Path(output or usual))
     if runs:
@@ -142,6 +143,8 @@ def _write_new(target: Path, notebook: Mapping[str, Any]) -> Path:
 
 def _serve(arguments: Sequence[str]) -> int:
     """Run JupyterLab to its end; Ctrl-C is for it, which asks whether it is meant, and is a good end."""
+    import subprocess
+
     command = [sys.executable, "-m", "jupyterlab", *arguments]
     was_interrupted = False
     with subprocess.Popen(command) as process:  # noqa: S603 - no shell, and the options are the user's own

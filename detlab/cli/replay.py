@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from detlab.kernel import Progress
 
 
@@ -128,6 +129,8 @@ def _run_sizes(args: argparse.Namespace) -> int:
 
 def _shares(text: str) -> list[Fraction]:
     """Read ``1/16,0.5,1``."""
+    from fractions import Fraction
+
     from detlab.errors import InputError
 
     try:

@@ -125,6 +125,9 @@ def test_every_call_that_the_page_names_has_a_way_to_the_map(page):
     answered(page, lambda: page.locator(".detlab-tools select").first.select_option("rank step"))
     answered(page, lambda: page.locator("#firsts button.jump").last.click())
     page.wait_for_selector(f"#detlab-call[data-site='{ORIGIN}']")
+    page.wait_for_function(
+        "document.querySelector('.detlab-live').textContent.startsWith('selected: rank 2')"
+    )
     assert said(page).startswith("selected: rank 2 · tp0 dp1 · step 1 · backward · call 301")
     assert page.locator(".detlab-tools select").first.input_value() == "rank call"
 
