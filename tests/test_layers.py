@@ -30,6 +30,7 @@ ALLOWED = {
     "readers": {"numpy", "polars", "pyarrow"},
     "record": {"numpy", "torch", "xxhash", "megatron"},
     "comparison": {"numpy", "polars", "pyarrow", "xxhash"}, "kernel": {"numpy", "torch", "polars", "triton"},
+    "checks": {"numpy", "polars"},
     "views": {"numpy", "polars", "plotly"},
     "cli": set(), "samples": set(),
     "widgets": {"numpy", "polars", "ipywidgets", "anywidget", "traitlets"},
@@ -37,7 +38,7 @@ ALLOWED = {
 }  # fmt: skip
 INSIDE_FUNCTIONS = {
     "progress": {"tqdm", "IPython"}, "digest": {"torch"}, "captures": {"torch"},
-    "views": {"IPython"}, "widgets": {"plotly", "IPython"},
+    "checks": {"torch", "yaml"}, "views": {"IPython"}, "widgets": {"plotly", "IPython"},
 }  # fmt: skip
 
 

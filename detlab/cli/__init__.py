@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
-COMMANDS: Final = ("compare", "metrics", "triage", "replay", "report", "record-info", "demo", "lab")
+COMMANDS: Final = (
+    "compare",
+    "metrics",
+    "triage",
+    "replay",
+    "check",
+    "certify",
+    "report",
+    "record-info",
+    "demo",
+    "lab",
+)
 """The commands, each a module here with ``add_parser(subparsers)`` that sets ``run(args) -> exit code``."""
 
 INTERRUPTED: Final = 130
@@ -48,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except (DetlabError, OSError) as error:
         if getattr(args, "json", False):
-            print_json(_invalid(args.command, error))
+            print_json(_invalid(args, error))
         said = str(error) if isinstance(error, DetlabError) else bounded(visible(error))
         print(f"detlab {args.command}: {said}", file=sys.stderr)
         return 2
@@ -84,9 +95,15 @@ def _json_escape(character: str) -> str:
     return character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
 
 
-def _invalid(command: str, error: Exception) -> dict[str, object]:
+_SCHEMAS: Final = {"compare": "comparison", "certify": "certificate"}
+"""Commands whose document is not called as they are."""
+
+
+def _invalid(args: argparse.Namespace, error: Exception) -> dict[str, object]:
     """Give what ``--json`` prints for input that cannot be used."""
+    command = args.command
     verdict = "class" if command == "replay" else "verdict"
-    schema = "comparison" if command == "compare" else command
+    which = {"check": args.check} if command == "check" else {}
     problems = [{"where": command, "what": str(error)}]
-    return {"schema": f"detlab.{schema}/1", verdict: "invalid", "problems": problems}
+    schema = f"detlab.{_SCHEMAS.get(command, command)}/1"
+    return {"schema": schema, **which, verdict: "invalid", "problems": problems}

@@ -1,0 +1,1 @@
+"""Checkpoints of any format, read as named leaves and compared byte by byte."""
