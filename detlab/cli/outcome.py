@@ -1,4 +1,4 @@
-"""How a verdict leaves the command line: as text or JSON, as files for continuous integration, as exit code."""
+"""How a verdict leaves the command line: as text or JSON, in files for CI, as exit code."""
 
 from __future__ import annotations
 
