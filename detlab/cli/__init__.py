@@ -7,6 +7,7 @@ import io
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
@@ -58,14 +59,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         return 0
     except (DetlabError, OSError) as error:
-        if getattr(args, "json", False):
-            print_json(_invalid(args, error))
+        _refuse(args, error)
         said = str(error) if isinstance(error, DetlabError) else bounded(visible(error))
         print(f"detlab {args.command}: {said}", file=sys.stderr)
         return 2
     except Exception:  # our own mistake: 1 would say that something was found
         print(_safe_lines(traceback.format_exc()), end="", file=sys.stderr)
         return 2
+
+
+def _refuse(args: argparse.Namespace, error: Exception) -> None:
+    """Say in the forms that were asked for that the input cannot be used."""
+    from detlab.cli.outcome import write_files
+    from detlab.errors import DetlabError
+
+    document = _invalid(args, error)
+    if getattr(args, "json", False):
+        print_json(document)
+    with suppress(DetlabError):  # the file that cannot be written may be what the error is about
+        write_files(document, 2, args)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from detlab.cli.outcome import add_output_options
+
 if TYPE_CHECKING:
     from detlab.run import Run
 
@@ -16,7 +18,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("compare", help="where, on which ranks and why do two runs differ?")
     add_options(parser)
     parser.add_argument("--save", metavar="FILE", help="keep the comparison, to open it again later")
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -65,14 +67,10 @@ def options_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> int:
     """Compare; exit with 0 for a match, 1 for a divergence, 2 for an incomplete comparison."""
-    from detlab.cli import print_json
+    from detlab.cli.outcome import finish
     from detlab.comparison import compare
 
     cmp = compare(*runs_of(args), **options_of(args))
     if args.save:
         cmp.save(args.save)
-    if args.json:
-        print_json(cmp.to_json())
-    else:
-        print(cmp)
-    return cmp.exit_code
+    return finish(cmp, args)

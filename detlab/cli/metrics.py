@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from detlab.cli.compare import add_subset
+from detlab.cli.outcome import add_output_options
 
 if TYPE_CHECKING:
     from detlab.run import Run
@@ -41,7 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--measurements", action="store_true", help="compare timings and memory too; they never decide"
     )
     _add_options_of_many(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -69,14 +70,10 @@ def _add_options_of_many(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show or compare; exit with 0 for a match, 1 for a difference, 2 for what could not all be compared."""
-    from detlab.cli import print_json
+    from detlab.cli.outcome import finish
 
     result = _result(args)
-    if args.json:
-        print_json(result.to_json())
-    else:
-        print(result)
-    return int(result.exit_code)
+    return finish(result, args)
 
 
 def _result(args: argparse.Namespace) -> Any:

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from detlab.cli.compare import add_subset
+from detlab.cli.outcome import add_output_options
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -27,13 +28,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--format", metavar="WORD", help="format of the logs, in place of what they look like"
     )
-    parser.add_argument("--json", action="store_true", help="print the triage as JSON")
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Triage; exit with 0 where nothing went wrong, 1 where something did, 2 where not all could be read."""
-    from detlab.cli import print_json
+    from detlab.cli.outcome import finish
     from detlab.comparison import triage
     from detlab.readers import load_run
 
@@ -41,8 +42,4 @@ def run(args: argparse.Namespace) -> int:
     runs = [load_run(path, ranks=args.ranks, steps=args.steps, format=args.format) for path in paths]
     reference = runs.pop(1) if args.reference else None
     result = triage(runs[0], reference, runs[1:])
-    if args.json:
-        print_json(result.to_json())
-    else:
-        print(result)
-    return result.exit_code
+    return finish(result, args)
