@@ -10,10 +10,10 @@ from detlab.comparison.metrics.failures import find_failures, recurs_at
 from detlab.comparison.metrics.spike_triage import Triage, triage
 from detlab.comparison.metrics.validation import attribute_failure, attribute_failures
 from detlab.comparison.pairwise import compare
-from detlab.comparison.replicas import check_replicas
+from detlab.comparison.replicas import find_drift
 from detlab.comparison.result import Comparison
 from detlab.comparison.saved import load_comparison
-from detlab.comparison.within import check_recompute
+from detlab.comparison.within import find_recompute_differences
 
 __all__ = [
     "Association",
@@ -28,13 +28,13 @@ __all__ = [
     "associate",
     "attribute_failure",
     "attribute_failures",
-    "check_recompute",
-    "check_replicas",
     "compare",
     "compare_change",
     "compare_many",
     "compare_metrics",
+    "find_drift",
     "find_failures",
+    "find_recompute_differences",
     "load_comparison",
     "recurs_at",
     "triage",

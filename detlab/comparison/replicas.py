@@ -32,10 +32,10 @@ REPLICA_COLUMNS: Final[dict[str, Any]] = {
     "why": pl.String,
     "next": pl.String,
 }
-"""Columns of `check_replicas`."""
+"""Columns of `find_drift`."""
 
 
-def check_replicas(run: Run | str | PathLike[str]) -> pl.DataFrame:
+def find_drift(run: Run | str | PathLike[str]) -> pl.DataFrame:
     """Find tensors that ranks should hold alike and do not.
 
     Parameters
@@ -61,7 +61,17 @@ def check_replicas(run: Run | str | PathLike[str]) -> pl.DataFrame:
     TraceError
         The run cannot be read.
     """
-    run = as_run(run)
+    return drift_of(tensors_in_common(as_run(run)))
+
+
+def tensors_in_common(run: Run) -> list[Tensor]:
+    """Give every tensor that two recorded ranks or more show, replica or not, followed over the steps.
+
+    Raises
+    ------
+    NotComparable
+        The layout is not known, or no two recorded ranks show a tensor that could be compared.
+    """
     if not run.manifest.layout:
         raise NotComparable(
             f"{run.label} does not say how its ranks are laid out.",
@@ -73,7 +83,7 @@ def check_replicas(run: Run | str | PathLike[str]) -> pl.DataFrame:
             f"{run.label} has no two ranks that show the same tensor.",
             "record two data-parallel or tensor-parallel ranks or more, and their optimizer",
         )
-    return _findings(tensors)
+    return tensors
 
 
 _NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")
@@ -96,7 +106,8 @@ def _kind(tensor: Tensor) -> _Kind:
     return _Kind(tensor.group, tensor.key[0], scope, site.callee.op, site.phase)
 
 
-def _findings(tensors: Sequence[Tensor]) -> pl.DataFrame:
+def drift_of(tensors: Sequence[Tensor]) -> pl.DataFrame:
+    """Give the frame of `find_drift` for tensors that were followed already."""
     kinds: dict[_Kind, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
         kinds[_kind(tensor)].append(tensor)
@@ -161,9 +172,13 @@ _REASONS: Final = {
 }
 
 
+def is_gradient(site: Site) -> bool:
+    """Say whether a site shows a gradient, by its name or the phase that it is in."""
+    return "grad" in name_of(site) or site.phase == Phase.GRAD_REDUCE
+
+
 def _reason(tensor: Tensor) -> str:
-    is_gradient = "grad" in name_of(tensor.first.site) or tensor.first.site.phase == Phase.GRAD_REDUCE
-    if tensor.basis == "name" and is_gradient:
+    if tensor.basis == "name" and is_gradient(tensor.first.site):
         return f"a gradient that differs after its reduction: a reduction over {tensor.group.axis} is missing"
     return _REASONS[tensor.basis]
 

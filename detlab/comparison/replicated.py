@@ -48,6 +48,8 @@ class Tensor:
         The event that showed it first, on the first member.
     was_alike
         Whether all members were equal at every moment so far.
+    num_seen, steps
+        At how many moments all members showed it, and in which steps.
     values
         The values it had while they were.
     is_shared
@@ -62,6 +64,8 @@ class Tensor:
     key: Key
     first: Held
     was_alike: bool = True
+    num_seen: int = 0
+    steps: set[int] = field(default_factory=set)
     values: set[int] = field(default_factory=set)
     is_shared: bool = True
     drift: tuple[Held, ...] = ()
@@ -69,6 +73,8 @@ class Tensor:
 
     def see(self, held: Sequence[Held], shared: bool) -> None:
         """Take in what the members hold at the next moment."""
+        self.num_seen += 1
+        self.steps.add(held[0].site.step)
         if len({each.digest for each in held}) == 1:
             self.values.add(held[0].digest)
             self.is_shared &= shared
@@ -77,6 +83,11 @@ class Tensor:
             self.basis = self._basis()
             self.drift = tuple(held) if self.basis else ()
         self.was_alike = False
+
+    @property
+    def agrees_as(self) -> str:
+        """Why it is a replica, where its members were equal at every moment; else empty."""
+        return self._basis() if self.was_alike else ""
 
     def _basis(self) -> str:
         source, site = self.key[0], self.first.site

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
@@ -35,14 +35,14 @@ RECOMPUTE_COLUMNS: Final[dict[str, Any]] = {
     "again": pl.String,
     "why": pl.String,
 }
-"""Columns of `check_recompute`."""
+"""Columns of `find_recompute_differences`."""
 
 _LATER: Final = (Phase.BACKWARD, Phase.UNSPECIFIED)
 
 Rows = NDArray[np.intp]
 
 
-def check_recompute(run: Run | str | PathLike[str]) -> pl.DataFrame:
+def find_recompute_differences(run: Run | str | PathLike[str]) -> pl.DataFrame:
     """Compare the calls of the forward with their own recomputation in the backward of the same step.
 
     Equal inputs and other outputs inside one run are a race or a missing seed that no environment and no
@@ -70,21 +70,55 @@ def check_recompute(run: Run | str | PathLike[str]) -> pl.DataFrame:
     TraceError
         The run cannot be read.
     """
-    run = as_run(run)
+    return compare_recompute(as_run(run)).differing
+
+
+class Recomputed(NamedTuple):
+    """What a run recomputed.
+
+    Attributes
+    ----------
+    differing
+        The frame of `find_recompute_differences`.
+    num_equal
+        Calls whose outputs have the same bits both times, by rank and by what that rests on.
+    num_unseen
+        Calls that were made again and of which it is not known whether they differ: one of both has no
+        evidence of its outputs, or was set aside.
+    """
+
+    differing: pl.DataFrame
+    num_equal: Mapping[tuple[int, Evidence], int]
+    num_unseen: int
+
+
+def compare_recompute(run: Run) -> Recomputed:
+    """Compare a run with its own recomputation; say what was equal as well.
+
+    Raises
+    ------
+    NotComparable
+        No call of the run was made again.
+    """
     rows: list[dict[str, Any]] = []
-    num_pairs = 0
+    num_equal: Counter[tuple[int, Evidence]] = Counter()
+    num_unseen = 0
     for trace in run.ranks:
         for step in trace.steps:
             calls = _StepCalls(trace, step)
-            forward, again, doubtful = _pair(calls)
-            num_pairs += len(forward)
-            rows += _differing(calls, forward, again, doubtful)
-    if not num_pairs:
+            pairs = _pair(calls)
+            judged = _judge(calls, pairs)
+            rows += _differing(calls, pairs, judged)
+            equal = _equal_evidence(calls, pairs, judged)
+            num_unseen += int((equal == Evidence.NONE).sum())
+            for level, num in Counter(equal[equal > Evidence.NONE].tolist()).items():
+                num_equal[trace.header.rank, Evidence(level)] += num
+    if not rows and not num_equal and not num_unseen:
         raise NotComparable(
             f"{run.label} makes no call of its forward again.",
             "record a run with activation recomputation, with inputs=True",
         )
-    return pl.DataFrame(rows, RECOMPUTE_COLUMNS)
+    return Recomputed(pl.DataFrame(rows, RECOMPUTE_COLUMNS), num_equal, num_unseen)
 
 
 class _StepCalls(StepEvents):
@@ -203,17 +237,34 @@ def _computes(calls: _StepCalls, rows: Rows) -> NDArray[np.bool_]:
     return computes
 
 
-def _differing(
-    calls: _StepCalls, forward: Rows, again: Rows, doubtful: NDArray[np.bool_]
-) -> Iterator[dict[str, Any]]:
-    first = {name: column[forward] for name, column in calls.columns.items()}
-    second = {name: column[again] for name, column in calls.columns.items()}
+_Judged = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+"""Verdicts and masks."""
+
+
+def _judge(calls: _StepCalls, pairs: _Pairs) -> _Judged:
+    first = {name: column[pairs.forward] for name, column in calls.columns.items()}
+    second = {name: column[pairs.again] for name, column in calls.columns.items()}
     names = calls.trace.names
     verdicts, masks = judge(first, second, MetaFacts(names, names))
-    verdicts[doubtful & (verdicts == Verdict.ORIGIN)] = Verdict.UNKNOWN
+    verdicts[pairs.doubtful & (verdicts == Verdict.ORIGIN)] = Verdict.UNKNOWN
+    return verdicts, masks
+
+
+def _differing(calls: _StepCalls, pairs: _Pairs, judged: _Judged) -> Iterator[dict[str, Any]]:
+    verdicts, masks = judged
     shown = np.flatnonzero((verdicts != Verdict.MATCH) & ((masks & Mask.SET_ASIDE) == 0))
-    for at in shown[np.argsort(again[shown], kind="stable")].tolist():
-        yield _row(calls, int(forward[at]), int(again[at]), Verdict(int(verdicts[at])))
+    for at in shown[np.argsort(pairs.again[shown], kind="stable")].tolist():
+        yield _row(calls, int(pairs.forward[at]), int(pairs.again[at]), Verdict(int(verdicts[at])))
+
+
+def _equal_evidence(calls: _StepCalls, pairs: _Pairs, judged: _Judged) -> NDArray[np.uint8]:
+    """Give what the equality of each pair that does not differ rests on; 0 where it rests on nothing."""
+    verdicts, masks = judged
+    outputs = calls["evidence"] & 15
+    least = np.minimum(outputs[pairs.forward], outputs[pairs.again]).astype(np.uint8)
+    least[(masks & Mask.SET_ASIDE) != 0] = Evidence.NONE
+    kept: NDArray[np.uint8] = least[(verdicts == Verdict.MATCH) | ((masks & Mask.SET_ASIDE) != 0)]
+    return kept
 
 
 def _row(calls: _StepCalls, forward: int, again: int, verdict: Verdict) -> dict[str, Any]:

@@ -1,11 +1,9 @@
-"""The checks that a panel offers: a line each, and how their findings are listed."""
+"""The checks that a panel offers: a line each, and how their results are shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-import polars as pl
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import detlab
 from detlab.run import Run, spans
@@ -16,7 +14,11 @@ from detlab.widgets.replay_panel_html import block
 from detlab.widgets.static_twin_tables import plain_table
 from detlab.widgets.work import error_sentences
 
+if TYPE_CHECKING:
+    from detlab.checks import CheckResult
+
 MAX_ROWS: Final = 50
+_MAX_LINES: Final = 20
 _WIDEST_CELL: Final = 160
 
 
@@ -28,53 +30,38 @@ class Check(NamedTuple):
     name
         What the panel calls it.
     function
-        The public name of what makes it: a run in, a frame of findings out.
+        The public name of what makes it: a run in, a `detlab.checks.CheckResult` out.
     asks
         The question it answers.
-    none
-        What no finding means, and no more.
-    columns
-        Columns of its frame that are shown, by heading.
-    more
-        Columns of longer text, which stand below the table.
     """
 
     name: str
     function: str
     asks: str
-    none: str
-    columns: Mapping[str, str]
-    more: Mapping[str, str]
 
 
 CHECKS: Final = (
-    Check("replicas", "check_replicas", "Do ranks that should hold the same tensor hold the same bits?",
-          "nothing that is known to be a replica differs",
-          {"tensor": "scope", "op": "op", "axis": "axis", "ranks": "ranks", "outliers": "outliers",
-           "first step": "first_step", "evidence": "evidence"},
-          {"why": "why", "next": "next"}),
-    Check("recompute", "check_recompute", "Does the forward give the same bits when it is recomputed?",
-          "every call that was made again gave the same bits",
-          {"op": "op", "module": "scope", "rank": "rank", "step": "step", "verdict": "verdict",
-           "class": "class", "evidence": "evidence"},
-          {"call": "forward", "made again": "again", "why": "why"}),
-)  # fmt: skip
-"""Every check that there is; one more is one more entry."""
+    Check("trace", "check_trace", "Is the trace whole enough to be compared?"),
+    Check("recipe", "check_recipe", "Was the run set up to be deterministic?"),
+    Check("replicas", "check_replicas", "Do ranks that should hold the same tensor hold the same bits?"),
+    Check("recompute", "check_recompute", "Does the forward give the same bits when it is recomputed?"),
+)
+"""Every check that one run alone can be asked for; one more is one more entry."""
 
 
 class Outcome(NamedTuple):
-    """What one check of one run gave: a frame of findings, or the error that says why it could not."""
+    """What one check of one run gave: its result, or the error that says why it could not."""
 
     run: str
     check: Check
     looked_at: str
-    found: pl.DataFrame | Exception
+    found: CheckResult | Exception
 
 
 def outcome_of(check: Check, run: Run) -> Outcome:
     """Make a check; what cannot be checked is an outcome too."""
-    function: Callable[[Run], pl.DataFrame] = getattr(detlab, check.function)
-    found: pl.DataFrame | Exception
+    function: Callable[[Run], CheckResult] = getattr(detlab, check.function)
+    found: CheckResult | Exception
     try:
         found = function(run)
     except Exception as error:  # our own mistakes too: a thread has nobody else to tell
@@ -95,42 +82,62 @@ def outcomes_html(outcomes: Sequence[Outcome]) -> str:
     return block("".join(map(_outcome, outcomes))) if outcomes else ""
 
 
+_COLUMNS: Final = ("severity", "found", "where")
+_MORE: Final = ("expected", "why", "next", "source")
+
+
 def _outcome(outcome: Outcome) -> str:
     check, found = outcome.check, outcome.found
     title = f"<p><b>{html(check.name)} of {html(outcome.run)}</b>: {html(check.asks)}<br>"
     if isinstance(found, Exception):
         said = "<br>".join(map(html, error_sentences(found)))
         return f"{title}<strong>Not possible</strong>: {said}</p>"
-    seen = f"Looked at {html(outcome.looked_at)}.</p>"
-    if not len(found):
-        return f"{title}<strong>Nothing found</strong>: {html(check.none)}. {seen}"
-    num = f"{len(found):,} {plural('finding', len(found))}"
-    return f"{title}<strong>{num}</strong>. {seen}{_table(check, found)}"
+    num = len(found.findings)
+    said = f"{num:,} {plural('finding', num)}" if num else "nothing found"
+    verdict = f"<strong>{found.verdict.upper()}</strong>: {said}. Looked at {html(outcome.looked_at)}.</p>"
+    return f"{title}{verdict}{_table(found) if num else ''}{''.join(_lists(found))}"
 
 
-def _table(check: Check, found: pl.DataFrame) -> str:
-    """List findings by number: what can be compared in a table, longer text below it."""
-    shown = found.head(MAX_ROWS)
+def _table(result: CheckResult) -> str:
+    """List findings by number: what is short in a table, longer text below it."""
+    shown = result.findings.head(MAX_ROWS).rows(named=True)
     rows = [
-        [str(number), *map(_cell, row)]
-        for number, row in enumerate(shown.select(list(check.columns.values())).iter_rows(), 1)
+        [str(number), _cell(row["code"] or row["component"]), *(_cell(row[name]) for name in _COLUMNS)]
+        for number, row in enumerate(shown, 1)
     ]
     told = "".join(
-        f"<li>{'<br>'.join(_told(*each) for each in zip(check.more, row, strict=True) if each[1])}</li>"
-        for row in shown.select(list(check.more.values())).iter_rows()
+        f"<li>{'<br>'.join(f'{name}: {html(row[name])}' for name in _MORE if row[name])}</li>"
+        for row in shown
     )
-    table = plain_table(["finding", *check.columns], rows, more=len(found) - len(rows))
+    table = plain_table(["finding", "what", *_COLUMNS], rows, more=len(result.findings) - len(rows))
     return f'{table}<ol style="overflow-wrap:anywhere">{told}</ol>'
 
 
-def _told(name: str, text: object) -> str:
-    return f"{html(name)}: {html(text)}"
+def _lists(result: CheckResult) -> Iterator[str]:
+    """List what holds, what was not looked at, what is missing and what else there is to know."""
+    yield _list(
+        "Verified", [f"{each.what}: {each.says}{_in_brackets(each.evidence)}" for each in result.verified]
+    )
+    yield _list("Not checked", [f"{each.what}: {each.why}" for each in result.not_checked])
+    yield _list("Problems", [f"{each.where}: {each.what}" for each in result.problems])
+    yield _list("Notes", result.notes)
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _list(title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    more = len(lines) - _MAX_LINES
+    items = [*map(html, lines[:_MAX_LINES]), *([f"… and {more:,} more"] if more > 0 else [])]
+    return (
+        f'<p>{title}:</p><ul style="overflow-wrap:anywhere">'
+        f"{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+    )
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, list):
-        return shorten(spans(value), 60) if value else None
-    if isinstance(value, str):
-        text = html(shorten(value, _WIDEST_CELL))
-        return Markup(f'<span style="overflow-wrap:anywhere" title="{html(value)}">{text}</span>')
-    return value
+    text = html(shorten(value, _WIDEST_CELL))
+    return Markup(f'<span style="overflow-wrap:anywhere" title="{html(value)}">{text}</span>')

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from detlab.comparison.many import compare_many
-from detlab.comparison.replicas import check_replicas
-from detlab.comparison.within import check_recompute
+from detlab.comparison.replicas import find_drift
+from detlab.comparison.within import find_recompute_differences
 from detlab.schema import Coordinate, Flag, Phase
 from detlab.testing import Call, make_run
 from tests.comparison.stories import (
@@ -214,7 +214,7 @@ def clipped_on_some_ranks(drifting):
 
 @pytest.mark.parametrize("num", [10, 4])
 def test_a_replicated_parameter_that_one_rank_updates_otherwise_is_drift_and_a_shard_is_not(num):
-    (row,) = check_replicas(clipped_on_some_ranks(range(num))).iter_rows(named=True)
+    (row,) = find_drift(clipped_on_some_ranks(range(num))).iter_rows(named=True)
     assert (row["axis"], row["ranks"], row["outliers"]) == ("tp", [0, 1, 2, 3], [0])
     assert (row["scope"], row["first_step"]) == ("layers.*.input_layernorm.weight", 1)
     assert (row["num_drifting"], row["num_tensors"]) == (num, 10)
@@ -232,11 +232,11 @@ def partial_gradients(after):
 
 
 def test_partial_gradients_that_are_equal_once_reduced_are_no_drift():
-    assert check_replicas(partial_gradients("gggg")).is_empty()
+    assert find_drift(partial_gradients("gggg")).is_empty()
 
 
 def test_partial_gradients_that_still_differ_once_reduced_are_drift():
-    (row,) = check_replicas(partial_gradients("ghij")).iter_rows(named=True)
+    (row,) = find_drift(partial_gradients("ghij")).iter_rows(named=True)
     assert (row["axis"], row["outliers"], row["num_values"]) == ("tp", [], 4)
     assert site("final_layernorm.weight.grad", "state.tensor", 1, -1, "optimizer") == row["site"]
     assert "reduc" in row["why"] + row["next"]
@@ -258,10 +258,10 @@ def recomputed(again):
 
 
 def test_a_forward_and_its_recomputation_that_differ_show_a_race_within_one_run():
-    (row,) = check_recompute(recomputed("H1")).iter_rows(named=True)
+    (row,) = find_recompute_differences(recomputed("H1")).iter_rows(named=True)
     assert (row["rank"], row["step"], row["op"]) == (1, 3, "gdn.chunk_fwd_h")
     assert (row["verdict"], row["class"]) == ("origin", "kernel")
-    assert check_recompute(recomputed("h1")).is_empty()
+    assert find_recompute_differences(recomputed("h1")).is_empty()
 
 
 def test_runs_that_are_equal_within_a_rack_differ_by_topology_and_not_from_run_to_run():

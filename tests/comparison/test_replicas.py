@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab import check_replicas, load_run, samples
+from detlab import load_run, samples
+from detlab.comparison import find_drift
 from detlab.comparison.replicated import is_whole_on_tensor_ranks
 from detlab.errors import NotComparable
 from detlab.schema import DETAIL_DTYPE, Coordinate, Evidence, Flag, Kind, Phase, Side
@@ -35,7 +36,7 @@ def snapshot(name, word, step=1, phase=Phase.STATE, **more):
 
 
 def found(run, *columns):
-    return check_replicas(run).select("axis", "scope", "basis", *columns).rows()
+    return find_drift(run).select("axis", "scope", "basis", *columns).rows()
 
 
 NORM, SHARDED = "layers.0.input_layernorm.weight", "layers.0.mlp.fc1.weight"
@@ -64,7 +65,7 @@ def test_after_a_partial_fix_the_share_that_still_drifts_is_said():
     run = ranks_of(
         "tp", [[update(name, f"w{r if at < 4 else 0}") for at, name in enumerate(names)] for r in range(4)]
     )
-    (row,) = check_replicas(run).to_dicts()
+    (row,) = find_drift(run).to_dicts()
     assert (row["num_drifting"], row["num_tensors"]) == (4, 10)
     assert "4 of 10 tensors of this kind drift (40%)" in row["why"]
 
@@ -85,7 +86,7 @@ def test_a_gradient_that_differs_after_its_reduction_lacks_a_reduction():
         [snapshot(GRAD, f"partial{r}", phase=phase) for phase in (Phase.BACKWARD, Phase.GRAD_REDUCE)]
         for r in range(4)
     ]
-    (row,) = check_replicas(ranks_of("tp", calls)).to_dicts()
+    (row,) = find_drift(ranks_of("tp", calls)).to_dicts()
     assert (row["scope"], row["basis"], row["first_step"], row["outliers"]) == (GRAD, "name", 1, [])
     assert "a reduction over tp is missing; there is no majority" in row["why"]
 
@@ -117,7 +118,7 @@ def test_a_sum_that_one_member_has_otherwise_names_that_member():
 
 
 def test_two_members_have_no_majority():
-    (row,) = check_replicas(reduced(["s", "S"])).to_dicts()
+    (row,) = find_drift(reduced(["s", "S"])).to_dicts()
     assert row["outliers"] == []
     assert "two members disagree: there is no majority" in row["why"]
 
@@ -125,12 +126,12 @@ def test_two_members_have_no_majority():
 @pytest.mark.parametrize("flag", [Flag.NOT_WAITED_FOR, Flag.COPY_IN_FLIGHT, Flag.POINTERS, Flag.FRESH_MEMORY])
 def test_a_result_hashed_too_early_is_not_compared(flag):
     with pytest.raises(NotComparable, match="no two ranks that show the same tensor"):
-        check_replicas(reduced(["s", "s", "S"], flags=flag))
+        find_drift(reduced(["s", "s", "S"], flags=flag))
 
 
 def test_a_norm_of_floats_is_too_weak_to_accuse():
     with pytest.raises(NotComparable, match="no two ranks"):
-        check_replicas(reduced(["s", "s", "S"], evidence=Evidence.STATISTIC))
+        find_drift(reduced(["s", "s", "S"], evidence=Evidence.STATISTIC))
 
 
 @pytest.mark.parametrize("op", ["c10d.reduce_scatter_.default", "c10d.alltoall_.default", "nccl.mystery"])
@@ -299,23 +300,23 @@ def test_names_that_say_nothing_of_the_kind(name):
 
 def test_what_cannot_be_checked_is_refused_and_not_passed():
     with pytest.raises(NotComparable, match="no two ranks"):
-        check_replicas(ranks_of("dp", [[snapshot("w", "w")]]))
+        find_drift(ranks_of("dp", [[snapshot("w", "w")]]))
     run = ranks_of("dp", [[snapshot("w", "w")]] * 2)
     with pytest.raises(NotComparable, match="how its ranks are laid out"):
-        check_replicas(replace(run, manifest=replace(run.manifest, layout={})))
+        find_drift(replace(run, manifest=replace(run.manifest, layout={})))
 
 
 @given(st.permutations(range(4)), st.integers(0, 3))
 def test_the_order_of_ranks_changes_nothing(order, outlier):
     run = ranks_of("tp", [[update(NORM, "W" if r == outlier else "w")] for r in range(4)])
     turned = replace(run, ranks=tuple(run.ranks[at] for at in order))
-    assert check_replicas(turned).equals(check_replicas(run))
-    assert check_replicas(run)["outliers"].to_list() == [[outlier]]
+    assert find_drift(turned).equals(find_drift(run))
+    assert find_drift(run)["outliers"].to_list() == [[outlier]]
 
 
 def test_a_saved_run_gives_the_same(tmp_path):
     run = ranks_of("dp", trained("aaa", "bXb"))
-    assert check_replicas(load_run(save_run(run, tmp_path))).equals(check_replicas(run))
+    assert find_drift(load_run(save_run(run, tmp_path))).equals(find_drift(run))
 
 
 @pytest.fixture(params=["clean", "race"])
@@ -324,7 +325,7 @@ def real(request):
 
 
 def test_nothing_drifts_in_real_runs(real):
-    assert check_replicas(real).is_empty()
+    assert find_drift(real).is_empty()
 
 
 def test_a_parameter_changed_on_one_rank_of_a_real_run_is_found(real):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from detlab import compare
-from detlab.comparison.within import check_recompute
+from detlab.comparison.within import find_recompute_differences
 from detlab.errors import NotComparable
 from detlab.schema import Evidence, Flag, Phase
 from detlab.testing import Call, make_run, save_run
@@ -309,7 +309,7 @@ def test_a_recomputation_after_the_scale_has_moved_is_no_kernel(scales, flags, v
         Call(FP8_GEMM, "fc1", ["x", "w", *scale], [word], phase=phase, flags=flags)
         for scale, word, phase in zip(scales, "yY", (Phase.FORWARD, Phase.RECOMPUTE), strict=True)
     ]
-    (row,) = check_recompute(make_run({0: calls})).iter_rows(named=True)
+    (row,) = find_recompute_differences(make_run({0: calls})).iter_rows(named=True)
     assert (row["verdict"], row["class"]) == (verdict, finding_class)
 
 

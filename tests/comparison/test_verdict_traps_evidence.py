@@ -3,7 +3,7 @@
 import pytest
 
 from detlab import compare
-from detlab.comparison.replicas import check_replicas
+from detlab.comparison.replicas import find_drift
 from detlab.errors import NotComparable
 from detlab.schema import Evidence, Flag, Phase
 from detlab.testing import Call, make_run
@@ -346,6 +346,6 @@ def test_of_two_replicas_that_disagree_neither_is_called_wrong():
     ranks = {
         rank: [held("norm.weight", "w", 0), held("norm.weight", word, 1)] for rank, word in enumerate("vV")
     }
-    (row,) = check_replicas(make_run(ranks)).iter_rows(named=True)
+    (row,) = find_drift(make_run(ranks)).iter_rows(named=True)
     assert (row["axis"], row["ranks"], row["outliers"]) == ("dp", [0, 1], [])
     assert "no majority" in row["why"]

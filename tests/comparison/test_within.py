@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from detlab import load_run, samples
-from detlab.comparison import check_recompute
+from detlab.comparison import find_recompute_differences
 from detlab.errors import NotComparable
 from detlab.schema import Evidence, Flag, Kind, Phase
 from detlab.testing import Call, make_run, save_run
@@ -49,7 +49,7 @@ def training(planted=None, phase=Phase.RECOMPUTE, shorten=False):
 
 
 def found(calls, *columns):
-    frame = check_recompute(make_run({0: training(), 1: calls}))
+    frame = find_recompute_differences(make_run({0: training(), 1: calls}))
     return frame.select("rank", "scope", "op", "verdict", "class", *columns).rows()
 
 
@@ -79,9 +79,9 @@ def test_layers_recomputed_in_another_order_match():
 @pytest.mark.parametrize("phase", [Phase.BACKWARD, Phase.UNSPECIFIED])
 def test_without_a_phase_of_its_own_recomputation_is_known_by_its_inputs(phase, shorten):
     run = make_run({0: training((2, RACE), phase, shorten)})
-    rows = check_recompute(run).select("scope", "op", "verdict", "class").rows()
+    rows = find_recompute_differences(run).select("scope", "op", "verdict", "class").rows()
     assert rows == [("layers.2.gdn", CHUNK, "origin", "kernel")]
-    assert check_recompute(make_run({0: training(None, phase, shorten)})).is_empty()
+    assert find_recompute_differences(make_run({0: training(None, phase, shorten)})).is_empty()
 
 
 def test_a_module_name_shortened_in_the_recompute_phase_is_found_by_its_inputs():
@@ -130,17 +130,18 @@ def test_another_microbatch_or_step_is_no_recomputation():
     plain = Call(CHUNK, "gdn", ["q"], ["h"])
     for place in ({"microbatch": 1}, {"step": 2}):
         with pytest.raises(NotComparable, match="makes no call of its forward again"):
-            check_recompute(make_run({0: [plain, *again([plain], outputs=["H"], **place)]}))
+            find_recompute_differences(make_run({0: [plain, *again([plain], outputs=["H"], **place)]}))
 
 
 def test_a_run_without_recomputation_is_refused_and_not_passed():
     with pytest.raises(NotComparable, match="activation recomputation"):
-        check_recompute(load_run(samples.sample_path("clean") / "a"))
+        find_recompute_differences(load_run(samples.sample_path("clean") / "a"))
 
 
 def test_a_saved_run_gives_the_same(tmp_path):
     run = make_run({0: training((2, RACE))})
-    assert check_recompute(load_run(save_run(run, tmp_path))).equals(check_recompute(run))
+    again = load_run(save_run(run, tmp_path))
+    assert find_recompute_differences(again).equals(find_recompute_differences(run))
 
 
 def test_a_real_recomputation_gives_the_same_bits(tmp_path):
@@ -148,4 +149,4 @@ def test_a_real_recomputation_gives_the_same_bits(tmp_path):
     run_on_ranks(2, train, recipe, str(tmp_path), {})
     run = load_run(tmp_path)
     assert {Phase.RECOMPUTE} <= set(run.ranks[0].index["phase"].tolist())
-    assert check_recompute(run).is_empty()
+    assert find_recompute_differences(run).is_empty()

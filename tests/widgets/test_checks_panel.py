@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import polars as pl
 import pytest
 
 import detlab as dl
+from detlab.checks.result import CheckResult, NotChecked, Problem, Verified, findings_frame
 from detlab.errors import InputError
 from detlab.schema import Coordinate, Kind, Phase
 from detlab.testing import Call, make_run
-from detlab.widgets.check_outcomes import CHECKS, Check, outcome_of, outcomes_html
+from detlab.widgets.check_outcomes import CHECKS, Check, Outcome, outcome_of, outcomes_html
 from detlab.widgets.checks_panel import ChecksPanel
 
 SOON_S = 60.0
@@ -55,9 +55,10 @@ def test_drift_of_one_rank_is_the_finding_and_names_it() -> None:
     panel = checked(ChecksPanel(replicas("www", "wwW")), "replicas")
     (outcome,) = panel.outcomes
     shown = panel._result.value
-    assert (panel.state, outcome.check.name, len(outcome.found)) == ("done", "replicas", 1)
-    assert outcome.found["outliers"].to_list() == [[2]]
-    assert "<strong>1 finding</strong>" in shown
+    assert (panel.state, outcome.check.name, outcome.found.verdict) == ("done", "replicas", "fail")
+    assert outcome.found.findings["outliers"].to_list() == [[2]]
+    assert "<strong>FAIL</strong>: 1 finding." in shown
+    assert "rank 2 drifts from 0-1" in shown
     assert "layers.*.mlp.weight" in shown
     assert "Looked at ranks 0-2, steps 1-2, 6 calls." in shown
 
@@ -65,15 +66,19 @@ def test_drift_of_one_rank_is_the_finding_and_names_it() -> None:
 def test_nothing_found_says_what_was_looked_at_and_no_more() -> None:
     panel = checked(ChecksPanel(replicas("www", "www")), "replicas")
     shown = panel._result.value
-    assert "<strong>Nothing found</strong>: nothing that is known to be a replica differs." in shown
-    assert "Looked at ranks 0-2, steps 1-2, 6 calls." in shown
+    assert "<strong>PASS</strong>: nothing found. Looked at ranks 0-2, steps 1-2, 6 calls." in shown
+    assert "<p>Verified:</p>" in shown
+    assert "replica of a parameter: 1 tensor on ranks 0-2 (data parallel) agree" in shown
+    assert "<p>Not checked:</p>" in shown
+    assert "results of collectives: the trace shows none" in shown
 
 
-def test_what_cannot_be_checked_is_a_sentence_with_its_hint() -> None:
+def test_what_cannot_be_checked_is_invalid_and_says_what_would_help() -> None:
     panel = checked(ChecksPanel(replicas("www")), "recompute")
     shown = panel._result.value
-    assert "<strong>Not possible</strong>: monday makes no call of its forward again." in shown
-    assert "Hint: record a run with activation recomputation, with inputs=True" in shown
+    assert "<strong>INVALID</strong>: nothing found." in shown
+    assert "monday makes no call of its forward again." in shown
+    assert "record a run with activation recomputation, with inputs=True" in shown
     assert panel.state == "done"
 
 
@@ -81,19 +86,19 @@ def test_both_runs_of_a_comparison_are_checked() -> None:
     cmp = dl.compare(replicas("www", "www"), replicas("www", "wwW", label="tuesday"))
     panel = checked(ChecksPanel(cmp))
     assert [(each.run, each.check.name) for each in panel.outcomes] == [
-        ("monday", "replicas"),
-        ("monday", "recompute"),
-        ("tuesday", "replicas"),
-        ("tuesday", "recompute"),
+        (run, check)
+        for run in ("monday", "tuesday")
+        for check in ("trace", "recipe", "replicas", "recompute")
     ]
-    assert [len(each.found) for each in panel.outcomes if each.check.name == "replicas"] == [0, 1]
+    verdicts = [each.found.verdict for each in panel.outcomes if each.check.name == "replicas"]
+    assert verdicts == ["pass", "fail"]
     panel._sides[0].value = False
     assert {each.run for each in checked(panel).outcomes} == {"tuesday"}
 
 
 def test_run_is_read_from_its_path() -> None:
     panel = checked(ChecksPanel(dl.samples.sample_path("race") / "a"), "replicas")
-    assert [len(outcome.found) for outcome in panel.outcomes] == [0]
+    assert [outcome.found.verdict for outcome in panel.outcomes] == ["pass"]
 
 
 def test_path_that_is_no_run_is_a_sentence() -> None:
@@ -111,7 +116,7 @@ def test_hostile_names_stay_text() -> None:
 
 
 def test_error_of_a_check_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(run: Any) -> pl.DataFrame:
+    def broken(run: Any) -> CheckResult:
         raise ZeroDivisionError("division by <b>zero</b>")
 
     monkeypatch.setattr(dl, "check_replicas", broken)
@@ -123,13 +128,15 @@ def test_cancel_stops_before_the_next_check_and_keeps_what_was_found(monkeypatch
     begun, go_on = threading.Event(), threading.Event()
     check = dl.check_replicas
 
-    def slow(run: Any) -> pl.DataFrame:
+    def slow(run: Any) -> CheckResult:
         begun.set()
         go_on.wait(SOON_S)
         return check(run)
 
     monkeypatch.setattr(dl, "check_replicas", slow)
     panel = ChecksPanel(replicas("www", "wwW"))
+    for check_, box in panel._boxes:
+        box.value = check_.name in ("replicas", "recompute")
     panel.start()
     assert begun.wait(SOON_S)
     panel.cancel()
@@ -140,7 +147,7 @@ def test_cancel_stops_before_the_next_check_and_keeps_what_was_found(monkeypatch
     wait_for(lambda: panel.state == "cancelled")
     assert [each.check.name for each in panel.outcomes] == ["replicas"]
     assert "Cancelled: 1 check made." in panel._status.value
-    assert "<strong>1 finding</strong>" in panel._result.value
+    assert "<strong>FAIL</strong>: 1 finding." in panel._result.value
 
 
 def test_nothing_chosen_is_a_sentence() -> None:
@@ -152,23 +159,34 @@ def test_nothing_chosen_is_a_sentence() -> None:
 
 
 def test_one_more_check_is_one_more_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = pl.DataFrame({"what": ["a thing"] * 60, "ranks": [[0, 1]] * 60})
-    monkeypatch.setattr(dl, "check_tax", lambda run: found, raising=False)
-    check = Check("tax", "check_tax", "What does it cost?", "nothing", {"on": "ranks"}, {"thing": "what"})
+    rows = [{"code": f"TAX{n:03}", "severity": "warning", "found": f"thing {n}"} for n in range(60)]
+    result = CheckResult("tax", ("monday",), findings_frame(rows))
+    monkeypatch.setattr(dl, "check_tax", lambda run: result, raising=False)
+    check = Check("tax", "check_tax", "What does it cost?")
     shown = outcomes_html([outcome_of(check, replicas("www"))])
-    assert "<strong>60 findings</strong>" in shown
-    assert "0-1" in shown
-    assert "… and 10 more." in shown
+    assert "<strong>PASS</strong>: 60 findings." in shown
+    assert ("TAX049" in shown, "TAX050" in shown, "… and 10 more." in shown) == (True, False, True)
 
 
-def test_every_check_shows_columns_that_its_frame_has() -> None:
-    columns = {
-        "replicas": dl.check_replicas(replicas("www")).columns,
-        "recompute": list(dl.comparison.within.RECOMPUTE_COLUMNS),
+@pytest.mark.parametrize("part", ["verified", "not_checked", "problems", "notes", "findings"])
+def test_every_part_of_a_result_is_shown_and_none_as_markup(part: str) -> None:
+    made: dict[str, Any] = {
+        "verified": (Verified("what", HOSTILE),),
+        "not_checked": (NotChecked("what", HOSTILE),),
+        "problems": (Problem("where", HOSTILE),),
+        "notes": (HOSTILE,),
+        "findings": findings_frame([{"component": HOSTILE, "severity": "error", "next": HOSTILE}]),
     }
-    assert {check.name for check in CHECKS} == columns.keys()
-    for check in CHECKS:
-        assert {*check.columns.values(), *check.more.values()} <= set(columns[check.name])
+    parts = {"findings": findings_frame([]), part: made[part]}
+    shown = outcomes_html(
+        [Outcome("monday", CHECKS[0], "a call", CheckResult("trace", ("monday",), **parts))]
+    )
+    assert "&lt;img src=x" in shown
+    assert "<img" not in shown
+
+
+def test_every_check_of_the_panel_is_public() -> None:
+    assert all(callable(getattr(dl, check.function)) for check in CHECKS)
 
 
 def test_what_is_no_run_is_refused() -> None:
@@ -192,7 +210,7 @@ def test_checks_load_no_torch() -> None:
         "print(len(panel.outcomes), 'torch' in sys.modules, 'plotly' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["2", "False", "False"]
+    assert done.stdout.split() == ["4", "False", "False"]
 
 
 def test_the_panel_has_a_name_among_the_widgets() -> None:
