@@ -13,15 +13,14 @@ from typing import Final, NamedTuple
 
 from detlab.comparison import Comparison
 from detlab.comparison.journal import Journal
-from detlab.errors import InputError
 from detlab.redaction import redacting
 from detlab.schema import Verdict
-from detlab.store.layout import write_bytes
 from detlab.views.cells import MapSource
 from detlab.views.document_script import csp_hash, page_script
 from detlab.views.encoded_calls import EncodedCalls, encode_calls
 from detlab.views.encoded_map import EncodedMap, encode_map
-from detlab.views.palette import DARK, LIGHT, VERDICT_COLOURS, Theme, css
+from detlab.views.pages import variables, write_page
+from detlab.views.palette import DARK, LIGHT, VERDICT_COLOURS, css
 from detlab.views.redact import Redactor, kinds_of
 from detlab.views.scripts import read_static
 from detlab.views.sections import SECTIONS, banner, by_step, picture
@@ -69,17 +68,7 @@ def report(
     InputError
         The file cannot be written there, or there is no such thing to redact.
     """
-    target = Path(path)
-    content = report_html(cmp, journal, redact=redact).encode("utf-8", "backslashreplace")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(target, content)
-    except OSError as error:
-        raise InputError(
-            f"{target} cannot be written: {error.strerror or error}.",
-            "give the path of a file in a writable folder",
-        ) from error
-    return target
+    return write_page(path, report_html(cmp, journal, redact=redact))
 
 
 def report_html(
@@ -119,8 +108,8 @@ def _page(cmp: Comparison, journal: Journal | None) -> str:
     return template.substitute(
         title=html(f"{cmp.a.label} against {cmp.b.label}: {cmp.verdict}"),
         scripts=f"; script-src {csp_hash(script)}" if script else "",
-        light=_variables(LIGHT),
-        dark=_variables(DARK),
+        light=variables(LIGHT),
+        dark=variables(DARK),
         origin=css(VERDICT_COLOURS[Verdict.ORIGIN]),
         styles=f"{read_static('map.css')}{read_static('html_panel.css')}" if living else "",
         banner=banner(cmp),
@@ -140,7 +129,3 @@ def _living(source: MapSource, fixed: int) -> _Living:
     calls = encode_calls(source, _MAX_CALL_BYTES)
     left = (MAX_BYTES - fixed - len(calls.payload)) / _BASE64
     return _Living(encode_map(source, max(_LEAST_MAP_BYTES, int(left))), calls)
-
-
-def _variables(theme: Theme) -> str:
-    return " ".join(f"--{name.replace('_', '-')}: {value};" for name, value in theme._asdict().items())
