@@ -56,6 +56,15 @@ class Settings:
         missing name of another kind is *not known*.
     problems
         One sentence for each thing that could not be read, with its place.
+    partly
+        Of which `KINDS` the source says all that it sets itself, while more may be inherited or be a default
+        that stands elsewhere, such as the environment of a launch script: a missing name of such a kind is
+        *unset here*, and what it is in the run is not known.
+    env_prefixes
+        With which letters the environment variables begin that the source speaks of at all; empty where it
+        speaks of all. A recorder keeps those that training reads, and no others.
+
+    A value of None says that something is unset, such as after ``unset NCCL_ALGO`` in a script.
     """
 
     label: str
@@ -63,6 +72,8 @@ class Settings:
     by_name: Mapping[str, tuple[Setting, ...]]
     kinds: frozenset[str]
     problems: tuple[str, ...] = field(default=())
+    partly: frozenset[str] = frozenset()
+    env_prefixes: tuple[str, ...] = ()
 
     def values(self, name: str) -> tuple[Value, ...]:
         """Give the different values of a setting, in the order they are said; empty where it is not said."""
@@ -75,7 +86,15 @@ class Settings:
 
     def says_all_of(self, name: str) -> bool:
         """Say whether a missing name is unset, and not merely unknown."""
-        return name.partition(".")[0] in self.kinds
+        return name.partition(".")[0] in self.kinds and self._speaks_of(name)
+
+    def unset_here(self, name: str) -> bool:
+        """Say whether a missing name is not set by this source, whatever the run inherits from elsewhere."""
+        return name.partition(".")[0] in self.kinds | self.partly and self._speaks_of(name)
+
+    def _speaks_of(self, name: str) -> bool:
+        kind, _, rest = name.partition(".")
+        return kind != "env" or not self.env_prefixes or rest.startswith(self.env_prefixes)
 
 
 def gather(said: Iterable[Setting]) -> dict[str, tuple[Setting, ...]]:

@@ -1,0 +1,88 @@
+"""Sources of settings: a run, a mapping or a file of any known format becomes `Settings`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from detlab.checks.recipe.settings import Settings
+from detlab.checks.recipe.sources import yaml_file
+from detlab.checks.recipe.sources.found import Found
+from detlab.checks.recipe.sources.reading import read_bytes
+from detlab.checks.recipe.sources.run import run_settings
+from detlab.checks.recipe.sources.tree import tree_settings
+from detlab.errors import InputError
+from detlab.readers import as_run
+from detlab.run import Run
+
+__all__ = ["FORMATS", "Source", "read_settings"]
+
+Source = Run | Settings | Mapping[str, Any] | str | PathLike[str]
+
+
+class Format(NamedTuple):
+    """A format of files: whether a file looks like it, and how it is read."""
+
+    words: str
+    recognise: Callable[[Path, bytes], bool]
+    read: Callable[[Path, bytes], Settings]
+
+
+FORMATS: Final[dict[str, Format]] = {
+    "yaml": Format("a YAML configuration", yaml_file.recognise, yaml_file.read),
+}
+"""Every known format of files by its name, in the order in which they are tried."""
+
+
+def read_settings(source: Source, *, format: str | None = None) -> Settings:
+    """Read how a run was set up.
+
+    Parameters
+    ----------
+    source
+        A run or the folder of one; a mapping; or a file: a configuration, a launch script, a dump of an
+        environment. Nothing of it is ever executed or imported.
+    format
+        One of `FORMATS`, where the name and content of the file do not tell.
+
+    Returns
+    -------
+    All settings, each with its place. Values that look like secrets are not kept.
+
+    Raises
+    ------
+    InputError
+        There is nothing there, or nothing that any reader knows.
+    """
+    if isinstance(source, Settings):
+        return source
+    if isinstance(source, Run):
+        return run_settings(source)
+    if isinstance(source, Mapping):
+        return tree_settings(source, Found("mapping"), "mapping")
+    path = Path(source)
+    if not path.exists():
+        raise InputError(f"{path} does not exist.", "give a run, a configuration, a script or an environment")
+    if path.is_dir():
+        return run_settings(as_run(path))
+    return _read_file(path, format)
+
+
+def _read_file(path: Path, format: str | None) -> Settings:
+    if format is not None and format not in FORMATS:
+        raise InputError(f"No format is called {format!r}.", f"give one of {', '.join(FORMATS)}")
+    content = read_bytes(path)
+    if not content.strip():
+        raise InputError(f"{path} is empty.", "give a configuration, a script or an environment")
+    chosen = (
+        [FORMATS[format]] if format else [each for each in FORMATS.values() if each.recognise(path, content)]
+    )
+    if not chosen:
+        known = "; ".join(each.words for each in FORMATS.values())
+        raise InputError(
+            f"{path} is nothing that detlab knows as a recipe: {known}.",
+            f"say what it is with format=…, one of {', '.join(FORMATS)}",
+        )
+    return chosen[0].read(path, content)

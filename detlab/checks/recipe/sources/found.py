@@ -1,0 +1,53 @@
+"""What the reader of a source collects: settings with their places, and what it could not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from detlab.checks.recipe.settings import KINDS, Setting, Settings, Value, gather
+from detlab.checks.recipe.sources.values import as_text, without_secrets
+
+
+@dataclass
+class Found:
+    """Settings of one source while they are being read.
+
+    Attributes
+    ----------
+    place
+        Name of the file or source, which every place begins with.
+    """
+
+    place: str
+    settings: list[Setting] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)
+    partly: set[str] = field(default_factory=set)
+
+    def say(self, name: str, value: Value, where: str = "") -> None:
+        """Keep a setting; ``where`` is its place inside the source."""
+        self.settings.append(Setting(name, without_secrets(name, value), self.at(where)))
+
+    def say_variable(self, name: str, value: Value, where: str = "") -> None:
+        """Keep an environment variable, whose value is always text; None says that it is unset."""
+        self.say(f"env.{name}", None if value is None else as_text(value), where)
+
+    def miss(self, where: str, what: str) -> None:
+        """Keep a sentence about something that could not be read."""
+        self.problems.append(f"{self.at(where)}: {what}")
+
+    def at(self, where: str) -> str:
+        """Name a place inside the source."""
+        return f"{self.place}: {where}" if where else self.place
+
+    def finish(self, label: str, framework: str, problems: Iterable[str] = ()) -> Settings:
+        """Give what was collected."""
+        return Settings(
+            label=label,
+            framework=framework,
+            by_name=gather(self.settings),
+            kinds=frozenset(self.kinds) & frozenset(KINDS),
+            problems=(*problems, *self.problems),
+            partly=frozenset(self.partly - self.kinds),
+        )

@@ -1,0 +1,140 @@
+"""The recipe of a recorded run: what its manifest says, and what every rank saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from detlab.checks.recipe.settings import Settings, Value
+from detlab.checks.recipe.sources import names
+from detlab.checks.recipe.sources.found import Found
+from detlab.checks.recipe.sources.tree import Leaf, walk
+from detlab.run import Run, spans
+
+FIRST_PREFIXES: Final = (
+    "CUDA_",
+    "FLASH_",
+    "MKL_",
+    "NCCL_",
+    "NVIDIA_",
+    "NVTE_",
+    "OMP_",
+    "PYTORCH_",
+    "TORCH_",
+    "CUBLAS",
+)
+"""Beginnings of the variables that a recorder kept which does not say in the manifest which ones it keeps."""
+
+_PLACE: Final = ("host", "rack", "local_rank")
+
+_MEGATRON_ARGUMENTS: Final = frozenset(
+    {"micro_batch_size", "tensor_model_parallel_size", "seed", "train_iters"}
+)
+"""A mapping of arguments that has all of these is a dump of Megatron's own, which says every argument."""
+
+
+class _Said(NamedTuple):
+    """One thing that a rank says: the name of the setting, its value and the place in the header."""
+
+    name: str
+    value: Value
+    where: str
+
+
+def run_settings(run: Run) -> Settings:
+    """Give what a run says about how it was set up.
+
+    What all ranks say alike is one setting; where they do not agree there are several, each with its ranks.
+
+    Parameters
+    ----------
+    run
+        A trace. A run of step metrics alone says nothing of its recipe.
+    """
+    found = Found(run.label)
+    headers = {rank.header.rank: rank.header.recipe for rank in run.ranks}
+    for said, ranks in _by_value(headers).items():
+        who = "every rank" if len(ranks) == len(headers) and len(headers) > 1 else f"rank {spans(ranks)}"
+        found.say(said.name, said.value, f"{who}: {said.where}")
+    found.say("place.world_size", run.manifest.world_size, "manifest: world_size")
+    for leaf in walk({"layout": dict(run.manifest.layout)}):
+        found.say(f"place.{leaf.where}", leaf.value, f"manifest: {leaf.where}")
+    _tell_kinds(headers, found)
+    if not any(headers.values()):
+        found.miss("recipe", "no rank says how it was set up")
+    settings = found.finish(run.label, _framework(headers))
+    return replace(settings, env_prefixes=_prefixes(run))
+
+
+def _by_value(headers: Mapping[int, Mapping[str, object]]) -> dict[_Said, list[int]]:
+    """Give what is said with the ranks that say it; equal recipes are read once."""
+    ranks_of: dict[str, list[int]] = {}
+    for rank, recipe in headers.items():
+        ranks_of.setdefault(json.dumps(recipe, sort_keys=True, default=str), []).append(rank)
+    found: dict[tuple[str, str, str], tuple[_Said, list[int]]] = {}
+    for ranks in ranks_of.values():
+        for said in _said(headers[ranks[0]]):
+            key = (said.name, repr(said.value), said.where)  # True and 1 are two values
+            found.setdefault(key, (said, []))[1].extend(ranks)
+    return {said: sorted(ranks) for said, ranks in found.values()}
+
+
+def _said(recipe: Mapping[str, object]) -> Iterator[_Said]:
+    for leaf in walk(dict(recipe)):
+        yield from _settings_of(leaf)
+
+
+def _settings_of(leaf: Leaf) -> Iterator[_Said]:
+    """Name what one entry of a recipe says."""
+    section, *rest = leaf.path
+    dotted = ".".join(rest)
+    if not rest:
+        name = f"place.{section}" if section in _PLACE else f"args.{section}"
+    elif section == "state" and rest[0] == "versions":
+        name = f"version.{package('.'.join(rest[1:]))}"
+    elif section == "state":
+        name = f"torch.{dotted}"
+    elif section in ("env", "module", "place", "time"):
+        name = f"{section}.{dotted}"
+    elif section == "arguments":
+        name = names.field(rest, "")
+    else:
+        name = names.field(leaf.path, "megatron-lm")
+    yield _Said(name, leaf.value, leaf.where)
+
+
+def package(name: str) -> str:
+    """Give the name of a package as settings spell it: ``transformer-engine`` is ``transformer_engine``."""
+    return name.lower().replace("-", "_").replace(".", "_")
+
+
+def _tell_kinds(headers: Mapping[int, Mapping[str, Any]], found: Found) -> None:
+    """Say of what every rank says all there is."""
+    recipes = list(headers.values())
+    if recipes and all("env" in recipe for recipe in recipes):
+        found.kinds.add("env")
+    if recipes and all("state" in recipe for recipe in recipes):
+        found.kinds.add("torch")
+    arguments = [recipe.get("arguments") for recipe in recipes]
+    if recipes and all(
+        isinstance(each, Mapping) and _MEGATRON_ARGUMENTS.issubset(each) for each in arguments
+    ):
+        found.kinds.add("args")
+
+
+def _prefixes(run: Run) -> tuple[str, ...]:
+    """Say of which environment variables the recorder speaks at all."""
+    told = run.manifest.recorder.get("environment")
+    return tuple(map(str, told)) if isinstance(told, list | tuple) and told else FIRST_PREFIXES
+
+
+def _framework(headers: Mapping[int, Mapping[str, Any]]) -> str:
+    """Tell what trained: megatron-core where a rank has its version, else torch where it says one."""
+    versions: set[str] = set()
+    for recipe in headers.values():
+        state = recipe.get("state")
+        told = state.get("versions") if isinstance(state, Mapping) else None
+        versions |= set(map(str, told)) if isinstance(told, Mapping) else set()
+    return "megatron-lm" if "megatron-core" in versions else "torch" if "torch" in versions else ""
