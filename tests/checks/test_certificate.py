@@ -1,0 +1,207 @@
+"""The certificate: it passes only on what was shown, and each of its controls can fail."""
+
+import json
+import shutil
+from dataclasses import replace
+from importlib.resources import files
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detlab import certify, load_run, samples
+from detlab.checks.certificate import REQUIRED, Certificate, Scope
+from detlab.checks.certificate import controls as controls_module
+from detlab.checks.certificate.controls import metrics_control, trace_control
+from detlab.checks.certificate.gates import Gate, checked, negative_controls, repeatability
+from detlab.checks.result import CheckResult, Verified, findings_frame
+from detlab.errors import InputError, NotComparable
+from detlab.schema import Evidence, Flag
+from detlab.testing import Call, make_metrics_run, make_run
+from detlab.views.certificate import certificate_html, write_certificate
+
+SCHEMA = json.loads(files("detlab").joinpath("schemas/certificate.json").read_text("utf-8"))
+NAMES = SCHEMA["$defs"]["gate"]["properties"]["name"]["enum"]
+VERDICTS = ("pass", "fail", "invalid", "not shown")
+
+
+def scope(**changes):
+    usual = Scope("a recipe", ("monday", "tuesday"), "1-3", "0-1", 2, {"dp": 2}, "same", {}, 0)
+    return usual._replace(**changes)
+
+
+def certificate(verdicts, **changes):
+    """A certificate whose gates have these verdicts, in the order of their names."""
+    gates = tuple(Gate(name, each, "said") for name, each in zip(NAMES, verdicts, strict=True))
+    return Certificate(scope(**changes), gates, "2026-11-30T12:00:00+00:00")
+
+
+@given(st.lists(st.sampled_from(VERDICTS), min_size=len(NAMES), max_size=len(NAMES)))
+def test_it_passes_only_when_nothing_stands_against_it_and_all_that_is_required_passed(verdicts):
+    found = certificate(verdicts)
+    required = [each for name, each in zip(NAMES, verdicts, strict=True) if name in REQUIRED]
+    holds = set(verdicts) <= {"pass", "not shown"} and set(required) == {"pass"}
+    assert (found.verdict == "pass") == holds
+    assert ("fail" in verdicts) == (found.verdict == "fail")
+    assert found.statement.startswith("CERTIFIED") == holds
+    jsonschema.validate(found.to_json(), SCHEMA)
+
+
+@pytest.mark.parametrize("silent", [name for name in NAMES if name not in REQUIRED])
+def test_a_gate_without_an_answer_is_told_as_not_shown(silent):
+    found = certificate(["not shown" if name == silent else "pass" for name in NAMES])
+    assert found.verdict == "pass"
+    assert any(each.startswith(f"{silent}: ") for each in found.not_shown)
+
+
+def test_the_statement_says_no_more_than_the_scope():
+    everything = ["pass"] * len(NAMES)
+    said = "2 runs (monday, tuesday) on the same hosts gave the same bits over steps 1-3 on ranks 0-1 of 2"
+    assert certificate(everything, resumes=2).statement == (
+        f"CERTIFIED: {said}, and 2 resumed as they should."
+    )
+    silent = ["not shown" if name == "resume" else "pass" for name in NAMES]
+    assert certificate(silent).statement == f"CERTIFIED: {said}."
+    part = certificate(everything, ranks="0", allocation="other").not_shown
+    assert "any rank but 0 of 2" in part
+    assert not any("another allocation" in each for each in part)
+    assert any("another allocation" in each for each in certificate(everything).not_shown)
+    assert any("a race can be rare" in each for each in certificate(everything).not_shown)
+
+
+def calls(last="y", **options):
+    return [
+        Call("aten.mm.default", "fc1", ["x", "w"], ["h"], **options),
+        Call("aten.mm.default", "fc2", ["h", "v"], [last], **options),
+    ]
+
+
+def pair(a=None, b=None):
+    return [
+        make_run({0: a or calls(), 1: calls()}, label="monday"),
+        make_run({0: b or calls(), 1: calls()}, label="tuesday"),
+    ]
+
+
+def test_equal_traces_pass_and_name_their_extent():
+    gate = repeatability(pair())
+    assert (gate.verdict, gate.evidence) == ("pass", "exact")
+    assert "ranks 2 of 2, steps 1, 4 calls" in gate.says
+
+
+def test_one_differing_bit_fails_and_is_named():
+    gate = repeatability(pair(b=calls("Y")))
+    assert gate.verdict == "fail"
+    assert "rank 0 at 1/0/forward/fc2/aten.mm.default#0 (origin)" in gate.says
+
+
+@pytest.mark.parametrize("evidence", [Evidence.SCREEN, Evidence.STATISTIC, Evidence.PARTIAL])
+def test_equality_that_proves_less_than_every_byte_is_no_certificate(evidence):
+    weak = calls(evidence=evidence)
+    gate = repeatability(pair(weak, weak))
+    assert gate.verdict == "invalid"
+    assert evidence.name.lower() in gate.says
+
+
+def test_a_missing_rank_is_no_certificate():
+    whole = make_run({0: calls(), 1: calls()}, label="monday")
+    part = replace(whole, label="tuesday", ranks=whole.ranks[:1])
+    assert repeatability([whole, part]).verdict == "invalid"
+
+
+def test_printed_digits_are_no_certificate_and_bits_are():
+    printed = [make_metrics_run({"loss": {1: "2.5", 2: "2.25"}}, label=label) for label in ("a", "b")]
+    bits = [make_metrics_run({"loss": {1: 2.5, 2: 2.25}}, label=label) for label in ("a", "b")]
+    other = make_metrics_run({"loss": {1: 2.5, 2: np.nextafter(2.25, 3)}}, label="c")
+    assert repeatability(printed).verdict == "invalid"
+    assert repeatability(bits).verdict == "pass"
+    assert repeatability([bits[0], other]).verdict == "fail"
+
+
+def test_a_run_is_not_compared_with_itself():
+    path = samples.sample_path("clean") / "a"
+    gate = repeatability([load_run(path), load_run(str(path))])
+    assert gate.verdict == "invalid"
+    assert "are one run, not two independent ones" in gate.says
+
+
+def test_a_copy_of_a_run_is_not_a_second_run(tmp_path):
+    copy = shutil.copytree(samples.sample_path("clean") / "a", tmp_path / "b")
+    gate = repeatability([load_run(samples.sample_path("clean") / "a"), load_run(copy)])
+    assert gate.verdict == "invalid"
+    assert "began at" in gate.says
+
+
+def test_the_control_finds_a_turned_bit_in_a_trace_and_in_metrics():
+    a, b = (load_run(samples.sample_path("clean") / each) for each in "ab")
+    assert trace_control(a, b) == ""
+    assert metrics_control(a, b, ["lm loss", "grad norm"]) == ""
+
+
+def test_a_comparison_that_sees_nothing_is_caught_by_the_control(monkeypatch):
+    a, b = pair()
+    unchanged = controls_module.compare(a, b)
+    monkeypatch.setattr(controls_module, "compare", lambda *_: unchanged)
+    assert "was not found" in trace_control(a, b)
+    gate = negative_controls([a, b], Gate("repeatability", "pass", ""), Gate("resume", "not shown", ""))
+    assert gate.verdict == "fail"
+
+
+def test_a_trace_without_exact_evidence_has_no_control():
+    none = [make_run({0: calls(flags=Flag.VIEW)}, label=each) for each in "ab"]
+    assert "no output with exact evidence" in trace_control(*none)
+
+
+def test_what_was_not_found_equal_needs_no_control():
+    a, b = pair(b=calls("Y"))
+    equal, resume = repeatability([a, b]), Gate("resume", "not shown", "")
+    assert negative_controls([a, b], equal, resume).verdict == "not shown"
+
+
+def raises(error):
+    def check():
+        raise error
+
+    return check
+
+
+def result(*severities):
+    rows = [{"component": "c", "severity": each, "found": "f"} for each in severities]
+    return CheckResult("recipe", ("a",), findings_frame(rows), (Verified("w", "holds"),))
+
+
+@pytest.mark.parametrize(
+    ("checks", "verdict"),
+    [
+        ([], "not shown"),
+        ([lambda: result()], "pass"),
+        ([lambda: result("warning", "note")], "pass"),
+        ([lambda: result(), lambda: result("error")], "fail"),
+        ([lambda: result(), raises(InputError("damaged"))], "invalid"),
+        ([lambda: result(), raises(NotComparable("nothing to look at"))], "not shown"),
+        ([raises(InputError("damaged")), lambda: result("error")], "fail"),
+    ],
+)
+def test_the_worst_answer_decides_a_gate(checks, verdict):
+    gate = checked("recipe", checks, "nothing was given")
+    assert gate.verdict == verdict
+    assert gate.says
+
+
+def test_the_page_escapes_names_and_holds_no_script(tmp_path):
+    evil = "<script>alert(1)</script>"
+    found = certificate(["pass"] * len(NAMES), runs=(evil, "b"), recipe=evil)
+    page = certificate_html(found)
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "default-src 'none'" in page
+    assert write_certificate(found, tmp_path / "made" / "c.html").read_text("utf-8") == page
+
+
+def test_two_runs_without_a_recipe_are_not_certified():
+    found = certify(pair())
+    assert found.verdict != "pass"
+    assert next(gate for gate in found.gates if gate.name == "repeatability").verdict == "pass"
+    jsonschema.validate(found.to_json(), SCHEMA)
