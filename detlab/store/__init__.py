@@ -6,7 +6,7 @@ from detlab.store.metrics import MetricLog, read_metric_logs
 from detlab.store.names import NameFile, NameTables
 from detlab.store.reader import RankTrace, memory_trace, open_rank
 from detlab.store.selection import Selectable, Selection, Subset, empty_selection, spans
-from detlab.store.subset import select_steps
+from detlab.store.subset import select_segments, select_steps
 from detlab.store.writer import TraceWriter
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "open_rank",
     "read_manifest",
     "read_metric_logs",
+    "select_segments",
     "select_steps",
     "spans",
     "write_manifest",

@@ -83,7 +83,19 @@ class SelectedDetails:
 
 def select_steps(trace: RankTrace, steps: Selection) -> RankTrace:
     """Give the same trace with the segments of some steps only; the index tells where they lie."""
-    chosen = np.array([step in steps for step in trace.index["step"].tolist()], bool)
+    return select_segments(trace, np.array([step in steps for step in trace.index["step"].tolist()], bool))
+
+
+def select_segments(trace: RankTrace, chosen: NDArray[np.bool_]) -> RankTrace:
+    """Give the same trace with some of its segments only.
+
+    Parameters
+    ----------
+    trace
+        The trace of one rank.
+    chosen
+        For each record of its index whether it is kept.
+    """
     if chosen.all():
         return trace
     index = trace.index[chosen]
