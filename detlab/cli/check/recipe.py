@@ -1,4 +1,4 @@
-"""``detlab check recipe SOURCE``: was the run set up to be deterministic."""
+"""``detlab check recipe A [B]``: was the run set up to be deterministic; were two runs set up alike."""
 
 from __future__ import annotations
 
@@ -13,15 +13,25 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Declare the check."""
-    parser = subparsers.add_parser("recipe", help="was the run set up to be deterministic?")
-    parser.add_argument("source", metavar="RUN", help="a recorded run")
+    parser = subparsers.add_parser(
+        "recipe", help="was the run set up to be deterministic; with two, were they set up alike?"
+    )
+    parser.add_argument(
+        "a",
+        metavar="A",
+        help="a recorded run, a configuration (YAML, JSON, TOML), a launch script or an environment",
+    )
+    parser.add_argument(
+        "b", metavar="B", nargs="?", help="another one: list what is not equal, and whether that matters"
+    )
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check; exit with 0 for a pass, 1 for a failure, 2 where it cannot be decided."""
-    from detlab.checks import check_recipe
+    from detlab.checks import check_recipe, compare_recipes
     from detlab.cli.outcome import finish
 
-    return finish(check_recipe(args.source), args)
+    result = check_recipe(args.a) if args.b is None else compare_recipes(args.a, args.b)
+    return finish(result, args)

@@ -1,0 +1,126 @@
+"""``check_recipe``: every rule held against one recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any, Final
+
+import polars as pl
+
+from detlab.checks.recipe.judge import Outcome, judge
+from detlab.checks.recipe.rules import RULES
+from detlab.checks.recipe.rules.requirements import Before
+from detlab.checks.recipe.settings import Settings
+from detlab.checks.result import CheckResult, NotChecked, Problem, Verified, findings_frame
+from detlab.run import Run
+
+Recipe = Run | Settings | Mapping[str, Any] | str | PathLike[str]
+"""What says how a run was set up: a run, the path of one or of a file, a mapping, or settings themselves."""
+
+RULE_COLUMNS: Final[dict[str, Any]] = {
+    "code": pl.String,
+    "setting": pl.String,
+    "state": pl.String,
+    "says": pl.String,
+    "where": pl.String,
+}
+"""Columns of the table of a recipe's check: one row a rule, with its state: ``holds``, ``broken``,
+``not checked`` or ``does not apply``."""
+
+_MORE: Final[dict[str, Any]] = {"setting": pl.String, "otherwise": pl.String, "sources": pl.List(pl.String)}
+
+
+def check_recipe(source: Recipe | None = None, *, model: Any = None) -> CheckResult:
+    """Hold every rule of ``docs/rules.md`` against a recipe.
+
+    Parameters
+    ----------
+    source
+        A run or its path; a configuration in YAML, JSON or TOML; a launch script, which is read and never
+        run; a dump of an environment; or a mapping. None reads this process: call it inside training, once
+        the model is built.
+    model
+        Of this process: the model, so that flags that did not reach its modules are seen.
+
+    Returns
+    -------
+    Findings with the code of the rule, the setting (``setting``), what it leads to (``otherwise``) and all
+    sources (``sources``); what holds in ``verified``; and in ``not_checked`` each rule that the source says
+    too little for. ``table`` has every rule with the columns of `RULE_COLUMNS`. A warning or a note fails
+    no check.
+
+    Raises
+    ------
+    InputError
+        The source cannot be read, or is of no known kind.
+    """
+    return judged(settings_of(source, model=model))
+
+
+def settings_of(source: Recipe | None, *, model: Any = None) -> Settings:
+    """Read the settings of a source, or of this process."""
+    if isinstance(source, Settings):
+        return source
+    if source is None:
+        from detlab.checks.recipe.live import live_settings
+
+        return live_settings(model=model)
+    from detlab.checks.recipe.sources import read_settings
+
+    return read_settings(source)
+
+
+def judged(settings: Settings) -> CheckResult:
+    """Hold every rule against settings."""
+    outcomes = [judge(rule, settings) for rule in RULES]
+    broken = [each for each in outcomes if each.state == "broken"]
+    return CheckResult(
+        check="recipe",
+        subjects=(settings.label,),
+        findings=findings_frame([_finding(each) for each in broken], _MORE),
+        verified=tuple(
+            Verified(each.rule.code, each.says, each.where) for each in outcomes if each.state == "holds"
+        ),
+        not_checked=tuple(
+            NotChecked(each.rule.code, each.says) for each in outcomes if each.state == "not checked"
+        ),
+        problems=tuple(Problem(settings.label, problem) for problem in settings.problems),
+        notes=_notes(settings),
+        table=pl.DataFrame([_row(each) for each in outcomes], RULE_COLUMNS),
+    )
+
+
+def _finding(outcome: Outcome) -> dict[str, Any]:
+    rule = outcome.rule
+    first = rule.sources[0]
+    return {
+        "code": rule.code,
+        "severity": rule.severity,
+        "found": outcome.says,
+        "expected": "" if isinstance(rule.accepts, Before) else rule.accepts.spoken,
+        "where": outcome.where,
+        "why": rule.why,
+        "next": rule.fix,
+        "source": f"{first.title}, {first.url}",
+        "setting": rule.settings[0],
+        "otherwise": rule.otherwise,
+        "sources": [f"{source.title}, {source.url}" for source in rule.sources],
+    }
+
+
+def _row(outcome: Outcome) -> dict[str, str]:
+    rule = outcome.rule
+    return {
+        "code": rule.code,
+        "setting": ", ".join(rule.settings),
+        "state": outcome.state,
+        "says": outcome.says,
+        "where": outcome.where,
+    }
+
+
+def _notes(settings: Settings) -> tuple[str, ...]:
+    if not settings.framework:
+        return ("the source does not name its framework: rules of one framework were not checked",)
+    return ()

@@ -1,0 +1,197 @@
+"""One rule held against the settings of one recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, Literal, NamedTuple
+
+from detlab.checks.recipe.rules.requirements import Before, Same, is_older, written
+from detlab.checks.recipe.rules.rule import Filled, Need, Rule, Versions
+from detlab.checks.recipe.settings import Setting, Settings
+from detlab.text import shorten
+
+State = Literal["holds", "broken", "not checked", "does not apply"]
+
+_MAX_NAMED: Final = 8
+_MAX_PLACES: Final = 3
+_ANY: Final = "*"
+
+
+class Outcome(NamedTuple):
+    """What one rule says of one recipe.
+
+    Attributes
+    ----------
+    rule
+        The rule.
+    state
+        Whether it holds, is broken, could not be looked at, or is for other recipes.
+    says
+        What was found, or why it was not looked at.
+    where
+        The places that say so.
+    """
+
+    rule: Rule
+    state: State
+    says: str
+    where: str = ""
+
+
+def judge(rule: Rule, settings: Settings) -> Outcome:
+    """Hold one rule against one recipe.
+
+    What the recipe does not say is not taken for unset: that takes a source which says all there is of this
+    kind, see `detlab.checks.recipe.settings.Settings.kinds`.
+    """
+    reason = _other_recipes(rule, settings)
+    if reason:
+        return Outcome(rule, "does not apply", reason)
+    if rule.frameworks and settings.framework not in rule.frameworks:
+        known = ", ".join(name for name in rule.frameworks if name)
+        return Outcome(rule, "not checked", f"a rule of {known}; the source does not name its framework")
+    unknown = next((need for need in rule.when if is_met(need, settings) is None), None)
+    if unknown is not None:
+        return Outcome(
+            rule, "not checked", f"the source does not say whether it is needed: {named(unknown.names[0])}"
+        )
+    said = [name for pattern in rule.settings for name in _matching(pattern, settings)]
+    return _of_values(rule, said, settings) if said else _of_nothing(rule, settings)
+
+
+def is_met(need: Need, settings: Settings) -> bool | None:
+    """Say whether a condition is met; None where the recipe does not say."""
+    for name in need.names:
+        values = settings.values(name)
+        if values and all(need.accepts.accepts(name, value, settings) for value in values):
+            return True
+    first = need.names[0]
+    return False if settings.values(first) or settings.says_all_of(first) else None
+
+
+def is_in(versions: Versions, settings: Settings) -> bool | None:
+    """Say whether the recipe is of a range of versions; None where it does not name its version."""
+    found = [written(value) for value in settings.values(versions.package)]
+    if not found:
+        return None
+    since, before = versions.since, versions.before
+    return not any(
+        (since and is_older(version, since)) or (before and not is_older(version, before))
+        for version in found
+    )
+
+
+def named(name: str) -> str:
+    """Give a setting as people write it: ``env.NCCL_ALGO`` as ``NCCL_ALGO``."""
+    kind, _, rest = name.partition(".")
+    if kind == "version":
+        return f"version of {rest}"
+    return rest if kind in ("env", "args") else name
+
+
+def _other_recipes(rule: Rule, settings: Settings) -> str:
+    """Say why a rule is not for this recipe; nothing where it is, or may be."""
+    framework = settings.framework
+    if rule.frameworks and framework and framework not in rule.frameworks:
+        return f"not a rule of {framework}"
+    if rule.versions is not None:
+        is_of_them = is_in(rule.versions, settings)
+        if is_of_them is False or (is_of_them is None and rule.versions.before):
+            return "a rule of other versions"
+    for need in rule.when:
+        if is_met(need, settings) is False:
+            return f"only with {_words(need)}"
+    for need in rule.unless:
+        if is_met(need, settings):
+            return f"not with {_words(need)}"
+    return ""
+
+
+def _words(need: Need) -> str:
+    return f"{' or '.join(map(named, need.names))} {need.accepts.spoken}"
+
+
+def _matching(pattern: str, settings: Settings) -> list[str]:
+    if _ANY not in pattern:
+        return [pattern] if settings.values(pattern) else []
+    return sorted(name for name in settings.by_name if fnmatchcase(name, pattern))
+
+
+def _of_nothing(rule: Rule, settings: Settings) -> Outcome:
+    """Judge a rule of whose settings the recipe says nothing."""
+    name = rule.settings[0]
+    is_unset = settings.says_all_of(name)
+    filled = list(_fills(rule, settings, is_unset=is_unset))
+    for fill, holds in filled:
+        if holds:
+            return Outcome(rule, "holds", f"{named(name)} is not set; {fill.by} makes it {fill.value}")
+    if not is_unset:
+        return Outcome(rule, "not checked", f"the source does not say {named(name)}")
+    if rule.unset == "accepted":
+        return Outcome(rule, "holds", f"{named(name)} is not set, which is accepted")
+    if any(holds is None for _, holds in filled):
+        return Outcome(
+            rule, "not checked", f"{named(name)} is not set, and the source does not say what fills it"
+        )
+    return Outcome(rule, "broken", f"{named(name)} is not set")
+
+
+def _fills(rule: Rule, settings: Settings, *, is_unset: bool) -> Iterator[tuple[Filled, bool | None]]:
+    """Give what may fill the setting, and whether it does."""
+    for fill in rule.unset if isinstance(rule.unset, tuple) else ():
+        if not (is_unset or fill.overwrites):
+            continue
+        needs = [is_met(need, settings) for need in fill.when]
+        if fill.versions is not None:
+            of_them = is_in(fill.versions, settings)
+            needs.append(True if of_them is None and not fill.must_know else of_them)
+        yield fill, False if False in needs else None if None in needs else True
+
+
+def _of_values(rule: Rule, said: Sequence[str], settings: Settings) -> Outcome:
+    """Judge a rule by the values that the recipe gives."""
+    bad = [
+        each
+        for name in said
+        for each in settings.by_name[name]
+        if not rule.accepts.accepts(name, each.value, settings)
+    ]
+    if not bad:
+        return Outcome(rule, "holds", _good(rule, said, settings), _places(settings.by_name[said[0]]))
+    names = list(dict.fromkeys(each.name for each in bad))
+    shown = [_shown(rule, name, bad, settings) for name in names[:_MAX_NAMED]]
+    more = [f"{len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
+    text = f"{rule.finding} {', '.join(shown + more)}" if rule.finding else "; ".join(shown + more)
+    return Outcome(rule, "broken", text, _places(bad))
+
+
+def _shown(rule: Rule, name: str, bad: Sequence[Setting], settings: Settings) -> str:
+    """Give one broken setting with the values that break the rule."""
+    values = ", ".join(dict.fromkeys(_text(each) for each in bad if each.name == name))
+    if isinstance(rule.accepts, Before):
+        event = rule.accepts.event(settings)
+        return f"{named(name.removeprefix('time.'))} at {values} s, after {event} s"
+    if isinstance(rule.accepts, Same):
+        return f"{named(name)} ({values})"
+    if name.startswith("module."):
+        return name.removeprefix("module.").rpartition(".")[0]
+    return f"{named(name)} is {values}"
+
+
+def _good(rule: Rule, said: Sequence[str], settings: Settings) -> str:
+    if len(said) > 1:
+        return f"{len(said)} settings: {rule.accepts.spoken}"
+    values = ", ".join(dict.fromkeys(_text(each) for each in settings.by_name[said[0]]))
+    return f"{named(said[0])} is {values}"
+
+
+def _text(setting: Setting) -> str:
+    text = written(setting.value)
+    return shorten(text) if text else "empty"
+
+
+def _places(said: Sequence[Setting]) -> str:
+    places = list(dict.fromkeys(each.where for each in said if each.where))
+    more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
+    return ", ".join(places[:_MAX_PLACES]) + more

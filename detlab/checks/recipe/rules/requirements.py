@@ -1,0 +1,241 @@
+"""The kinds of values that a rule may ask for: each says in words what it accepts, and judges one value."""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from typing import Final, NamedTuple, Protocol
+
+from detlab.checks.recipe.settings import Settings, Value
+
+_ON: Final = frozenset({"1", "true", "on", "yes", "y"})
+_OFF: Final = frozenset({"0", "false", "off", "no", "n", "none", ""})
+
+_OF_A_RANK: Final = re.compile(
+    r"\$\{?\w*(rank|host|node|procid|localid|jobid)|\$\$|\$\(|\b(rank|node|host)[-_]?[0-9]", re.IGNORECASE
+)
+"""What stands in the name of a folder that is another one for every rank or host."""
+
+_OF_A_NODE: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names to look for, not to use
+"""Where a node keeps what it does not share."""
+
+
+class Requirement(Protocol):
+    """What a setting must be."""
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether one value of a setting is accepted, among all settings."""
+
+
+class OneOf(NamedTuple):
+    """These texts and no other."""
+
+    values: tuple[str, ...]
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return " or ".join(value for value in self.values if value)
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        return written(value) in self.values
+
+
+class Tokens(NamedTuple):
+    """A list with commas of which every item is one of these."""
+
+    items: tuple[str, ...]
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return f"only {', '.join(self.items[:-1])} and {self.items[-1]}, with commas"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        said = {item.strip() for item in written(value).split(",") if item.strip()}
+        return bool(said) and said <= set(self.items)
+
+
+class LeavesOut(NamedTuple):
+    """A choice of NCCL's algorithms that cannot fall on this one or its kin.
+
+    NCCL's grammar: ``name,name``, ``^name`` for all but these, and ``function:…;function:…``.
+    """
+
+    algorithm: str
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return f"a choice without {self.algorithm}"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        choices = [part.rpartition(":")[2].strip() for part in written(value).lower().split(";")]
+        return all(self._is_left_out_of(choice) for choice in choices)
+
+    def _is_left_out_of(self, choice: str) -> bool:
+        names = [name.strip() for name in choice.removeprefix("^").split(",")]
+        algorithm = self.algorithm.lower()
+        if choice.startswith("^"):
+            return algorithm in names
+        return not any(name.startswith(algorithm) for name in names)
+
+
+class StartsWith(NamedTuple):
+    """A text that begins like this; the empty text counts as unset."""
+
+    text: str
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return f"a text that begins with {self.text}"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        text = written(value)
+        return not text or text.startswith(self.text)
+
+
+class AtLeast(NamedTuple):
+    """A version, and newer ones."""
+
+    version: str
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return f"{self.version} or newer"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        return not is_older(written(value), self.version)
+
+
+class Switched(NamedTuple):
+    """A flag that is on, or one that is off."""
+
+    on: bool
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return "on" if self.on else "off"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        return written(value).lower() in (_ON if self.on else _OFF)
+
+
+class Given(NamedTuple):
+    """Any value but none, false, zero and the empty text."""
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return "set"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        text = written(value)
+        return text.lower() not in _OFF and _seconds(text) != 0
+
+
+class Number(NamedTuple):
+    """A whole number."""
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return "a whole number"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        return written(value).isdecimal()
+
+
+class Before(NamedTuple):
+    """A time that is not later than the one of another setting, where that is known."""
+
+    other: str
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return f"not later than {self.other}"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        time, event = _seconds(written(value)), self.event(settings)
+        return time is None or event is None or time <= event
+
+    def event(self, settings: Settings) -> float | None:
+        """Give the time of the other setting, in seconds; None where it is not known."""
+        known = [_seconds(written(value)) for value in settings.values(self.other)]
+        return min((time for time in known if time is not None), default=None)
+
+
+class Same(NamedTuple):
+    """Any value that all ranks share."""
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return "the same on all ranks"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        return len(settings.values(name)) == 1
+
+
+class Shared(NamedTuple):
+    """A folder that all ranks share: no rank or host in its name, and on no disk of a node's own."""
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return "one folder that all ranks share"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        text = written(value)
+        if len(settings.values(name)) > 1 or _OF_A_RANK.search(text):
+            return False
+        is_local = any(text == place or text.startswith(f"{place}/") for place in _OF_A_NODE)
+        return not (is_local and len(settings.values("place.host")) > 1)
+
+
+def written(value: Value) -> str:
+    """Write a value as a shell would: flags as true and false, what is missing as nothing."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value).strip()
+
+
+def is_older(version: str, than: str) -> bool:
+    """Compare two versions by their numbers; a release candidate or a build counts as its release.
+
+    >>> is_older("1.5.4", "1.6.0"), is_older("1.6", "1.6.0"), is_older("1.10.0+cu12", "1.6.0")
+    (True, False, False)
+    """
+    pairs = zip_longest(_numbers(version), _numbers(than), fillvalue=0)
+    return next((a < b for a, b in pairs if a != b), False)
+
+
+def _numbers(version: str) -> list[int]:
+    found = re.match(r"\D{0,2}([0-9]+(?:\.[0-9]+)*)", version)
+    return [int(part[:9]) for part in found[1].split(".")] if found else []
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
