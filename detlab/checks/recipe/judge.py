@@ -87,7 +87,7 @@ def named(name: str) -> str:
     kind, _, rest = name.partition(".")
     if kind == "version":
         return f"version of {rest}"
-    return rest if kind in ("env", "args") else name
+    return rest.removeprefix("*") if kind in ("env", "args") else name
 
 
 def _other_recipes(rule: Rule, settings: Settings) -> str:

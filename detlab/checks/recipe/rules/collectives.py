@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from detlab.checks.recipe.rules.requirements import Given, LeavesOut, OneOf
-from detlab.checks.recipe.rules.rule import ON, OTHERS, Filled, Need, Rule, Versions
+from detlab.checks.recipe.rules.rule import CPU_ONLY, ON, OTHERS, Filled, Need, Rule, Versions
 from detlab.checks.recipe.rules.sources import TORCHTITAN, github
 
 _SWITCHED_OFF: Final = Need(("env.NCCL_NVLS_ENABLE",), OneOf(("0",)))
@@ -23,7 +23,7 @@ COLLECTIVES: Final = (
         "export NCCL_ALGO=^NVLS",
         (github("NVIDIA/nccl#1497"), github("pytorch/pytorch#154880")),
         OTHERS,
-        unless=(_SWITCHED_OFF, _ONE_PROCESS),
+        unless=(CPU_ONLY, _SWITCHED_OFF, _ONE_PROCESS),
     ),
     Rule(
         "DET041",
@@ -44,7 +44,7 @@ COLLECTIVES: Final = (
         "export NCCL_NVLS_ENABLE=0",
         (github("NVIDIA/nccl#1497"), github("pytorch/pytorch!156381"), TORCHTITAN),
         OTHERS,
-        unless=(_SWITCHED_OFF, _ONE_PROCESS),
+        unless=(CPU_ONLY, _SWITCHED_OFF, _ONE_PROCESS),
     ),
 )
 """Reductions."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from detlab.checks.recipe.rules.requirements import OneOf, StartsWith, Tokens
 from detlab.checks.recipe.rules.rule import (
+    CPU_ONLY,
     MEGATRON,
     OFF,
     ON,
@@ -65,6 +66,7 @@ ENVIRONMENT: Final = (
         "export NCCL_ALGO=Ring",
         (MEGATRON_GUIDE, MEGATRON_CODE, github("NVIDIA/nccl#1497")),
         MEGATRON,
+        unless=(CPU_ONLY,),
     ),
     Rule(
         "DET003",
@@ -78,6 +80,7 @@ ENVIRONMENT: Final = (
         "export NVTE_ALLOW_NONDETERMINISTIC_ALGO=0",
         (MEGATRON_GUIDE, TE_DOCS),
         MEGATRON,
+        unless=(CPU_ONLY,),
     ),
     Rule(
         "DET004",
@@ -91,6 +94,7 @@ ENVIRONMENT: Final = (
         "export CUBLAS_WORKSPACE_CONFIG=:4096:8",
         (MEGATRON_GUIDE, CUBLAS_DOCS, github("NVIDIA/CUDALibrarySamples#243")),
         MEGATRON,
+        unless=(CPU_ONLY,),
     ),
     Rule(
         "DET005",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from detlab.checks.recipe.rules.megatron import MODE
-from detlab.checks.recipe.rules.requirements import Before, Number, Same
-from detlab.checks.recipe.rules.rule import ON, Rule
+from detlab.checks.recipe.rules.requirements import Before, MoreThan, Number, Same
+from detlab.checks.recipe.rules.rule import ON, Need, Rule
 from detlab.checks.recipe.rules.sources import (
     AUTOTUNE_CACHE,
     CUBLAS_DOCS,
@@ -127,6 +127,7 @@ EFFECTIVE: Final = (
         "replicas part, and what they exchange hangs on which rank had which setting",
         "give all ranks the same launcher, container and environment",
         (AUTOTUNE_CACHE, TORCH_NOTES),
+        when=(Need(("place.world_size",), MoreThan(1)),),
         finding="ranks do not agree on",
     ),
 )

@@ -134,6 +134,37 @@ class Switched(NamedTuple):
         return written(value).lower() in (_ON if self.on else _OFF)
 
 
+class Contains(NamedTuple):
+    """A text with this in it."""
+
+    text: str
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return f"with {self.text}"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        return self.text in written(value)
+
+
+class MoreThan(NamedTuple):
+    """A number above this one."""
+
+    number: int
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return f"more than {self.number}"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        number = _number(written(value))
+        return number is not None and number > self.number
+
+
 class Given(NamedTuple):
     """Any value but none, false, zero and the empty text."""
 
@@ -145,7 +176,7 @@ class Given(NamedTuple):
     def accepts(self, name: str, value: Value, settings: Settings) -> bool:
         """Say whether a value is accepted."""
         text = written(value)
-        return text.lower() not in _OFF and _seconds(text) != 0
+        return text.lower() not in _OFF and _number(text) != 0
 
 
 class Number(NamedTuple):
@@ -173,12 +204,12 @@ class Before(NamedTuple):
 
     def accepts(self, name: str, value: Value, settings: Settings) -> bool:
         """Say whether a value is accepted."""
-        time, event = _seconds(written(value)), self.event(settings)
+        time, event = _number(written(value)), self.event(settings)
         return time is None or event is None or time <= event
 
     def event(self, settings: Settings) -> float | None:
         """Give the time of the other setting, in seconds; None where it is not known."""
-        known = [_seconds(written(value)) for value in settings.values(self.other)]
+        known = [_number(written(value)) for value in settings.values(self.other)]
         return min((time for time in known if time is not None), default=None)
 
 
@@ -234,7 +265,7 @@ def _numbers(version: str) -> list[int]:
     return [int(part[:9]) for part in found[1].split(".")] if found else []
 
 
-def _seconds(text: str) -> float | None:
+def _number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from detlab.catalog import Source
-from detlab.checks.recipe.rules.requirements import Requirement, Switched
+from detlab.checks.recipe.rules.requirements import Contains, Requirement, Switched
 
 Severity = Literal["error", "warning", "note"]
 
@@ -124,3 +124,6 @@ MEGATRON: Final = ("megatron-lm", "megatron-bridge", "nemo")
 
 OTHERS: Final = ("torchtitan", "torch", "")
 """Frameworks without a deterministic mode of Megatron's kind, and the unknown one."""
+
+CPU_ONLY: Final = Need(("version.torch",), Contains("+cpu"))
+"""Torch was built for CPUs alone: nothing of CUDA, cuBLAS, NCCL or Transformer Engine can be in use."""

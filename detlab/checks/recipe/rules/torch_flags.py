@@ -7,6 +7,7 @@ from typing import Final
 from detlab.checks.recipe.rules.megatron import MODE
 from detlab.checks.recipe.rules.requirements import OneOf
 from detlab.checks.recipe.rules.rule import (
+    CPU_ONLY,
     OFF,
     ON,
     OTHERS,
@@ -79,7 +80,7 @@ TORCH_FLAGS: Final = (
         "15 % of speed in Megatron's measurement",
         "torch.utils.deterministic.fill_uninitialized_memory = False",
         (MEGATRON_GUIDE, github("NVIDIA/Megatron-LM!7093"), github("pytorch/pytorch#193317"), TORCHTITAN),
-        when=(Need(("torch.deterministic",), ON),),
+        when=(IS_ON,),
     ),
     Rule(
         "DET033",
@@ -92,6 +93,7 @@ TORCH_FLAGS: Final = (
         "convolutions are of another algorithm in the next run",
         "torch.backends.cudnn.benchmark = False",
         (TORCH_NOTES,),
+        unless=(CPU_ONLY,),
     ),
     Rule(
         "DET034",
@@ -105,7 +107,7 @@ TORCH_FLAGS: Final = (
         "torch.backends.cudnn.deterministic = True",
         (TORCH_NOTES,),
         OTHERS,
-        unless=(IS_ON, Need(("torch.deterministic",), OFF)),
+        unless=(CPU_ONLY, IS_ON, Need(("torch.deterministic",), OFF)),
     ),
     Rule(
         "DET035",
@@ -118,6 +120,7 @@ TORCH_FLAGS: Final = (
         "the same recipe gives other bits on another kind of device",
         'torch.set_float32_matmul_precision("highest")',
         (PRECISION_DOCS,),
+        unless=(CPU_ONLY,),
     ),
     Rule(
         "DET036",
@@ -129,6 +132,7 @@ TORCH_FLAGS: Final = (
         "bits hang on how cuBLAS splits a product, which follows its shape and the batch",
         "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False",
         (CUDA_NOTES, TORCHTITAN),
+        unless=(CPU_ONLY,),
     ),
     Rule(
         "DET037",
@@ -163,6 +167,7 @@ TORCH_FLAGS: Final = (
         "export CUBLAS_WORKSPACE_CONFIG=:4096:8",
         (CUBLAS_DOCS, github("pytorch/pytorch!161749"), TORCHTITAN),
         OTHERS,
+        unless=(CPU_ONLY,),
     ),
     Rule(
         "DET039",
@@ -176,6 +181,7 @@ TORCH_FLAGS: Final = (
         "export NVTE_ALLOW_NONDETERMINISTIC_ALGO=0",
         (TE_DOCS, github("NVIDIA/TransformerEngine!3407")),
         OTHERS,
+        unless=(CPU_ONLY,),
     ),
 )
 """Flags of torch and of the libraries under it."""
