@@ -134,7 +134,8 @@ def look_around() -> Look:
         start = process.start_environment()
         if start is not None:
             _looks.append(Look(0.0, process.kept_environment(start), is_initialized=False))
-    look = Look(_seconds_since_start(), process.kept_environment(os.environ), torch.cuda.is_initialized())
+    is_initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    look = Look(_seconds_since_start(), process.kept_environment(os.environ), is_initialized)
     if not _looks or _looks[-1][1:] != look[1:]:
         _looks.append(look)
     return look

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from detlab.checks.recipe.settings import Settings
-from detlab.checks.recipe.sources import yaml_file
+from detlab.checks.recipe.sources import (
+    environment,
+    json_file,
+    megatron_log,
+    overrides,
+    toml_file,
+    yaml_file,
+)
 from detlab.checks.recipe.sources.found import Found
-from detlab.checks.recipe.sources.reading import read_bytes
+from detlab.checks.recipe.sources.reading import MAX_BYTES, read_bytes
 from detlab.checks.recipe.sources.run import run_settings
 from detlab.checks.recipe.sources.tree import tree_settings
 from detlab.errors import InputError
@@ -31,7 +38,12 @@ class Format(NamedTuple):
 
 
 FORMATS: Final[dict[str, Format]] = {
-    "yaml": Format("a YAML configuration", yaml_file.recognise, yaml_file.read),
+    "log": Format("a log with Megatron-LM's arguments", megatron_log.recognise, megatron_log.read),
+    "json": Format("JSON", json_file.recognise, json_file.read),
+    "yaml": Format("YAML", yaml_file.recognise, yaml_file.read),
+    "overrides": Format("overrides such as model.seed=1", overrides.recognise, overrides.read),
+    "env": Format("a dump of an environment", environment.recognise, environment.read),
+    "toml": Format("TOML", toml_file.recognise, toml_file.read),
 }
 """Every known format of files by its name, in the order in which they are tried."""
 
@@ -73,7 +85,7 @@ def read_settings(source: Source, *, format: str | None = None) -> Settings:
 def _read_file(path: Path, format: str | None) -> Settings:
     if format is not None and format not in FORMATS:
         raise InputError(f"No format is called {format!r}.", f"give one of {', '.join(FORMATS)}")
-    content = read_bytes(path)
+    content, is_whole = read_bytes(path)
     if not content.strip():
         raise InputError(f"{path} is empty.", "give a configuration, a script or an environment")
     chosen = (
@@ -84,5 +96,10 @@ def _read_file(path: Path, format: str | None) -> Settings:
         raise InputError(
             f"{path} is nothing that detlab knows as a recipe: {known}.",
             f"say what it is with format=…, one of {', '.join(FORMATS)}",
+        )
+    if not is_whole and chosen[0] is not FORMATS["log"]:
+        raise InputError(
+            f"{path} is larger than {MAX_BYTES >> 20} MiB: no configuration, script or environment is.",
+            "give the configuration of the run, not its data or its checkpoint",
         )
     return chosen[0].read(path, content)

@@ -9,7 +9,7 @@ from detlab.checks.recipe.settings import Value
 
 _MODEL: Final = frozenset(
     """
-    tensor_model_parallel_size pipeline_model_parallel_comm_backend pipeline_model_parallel_size
+    num_moe_experts tensor_model_parallel_size pipeline_model_parallel_comm_backend pipeline_model_parallel_size
     virtual_pipeline_model_parallel_size sequence_parallel context_parallel_size
     hierarchical_context_parallel_sizes max_seqlen_per_dp_cp_rank hybrid_context_parallel
     expert_model_parallel_size expert_tensor_parallel_size moe_extended_tp perform_initialization
@@ -152,9 +152,6 @@ _RENAMED: Final[dict[str, str]] = {
     "model.encoder_seq_length": "args.seq_length",
     "model.data.data_prefix": "args.data_path",
     "dataset.sequence_length": "args.seq_length",
-    "dataset.random_seed": "args.dataset.random_seed",
-    "dist.use_decentralized_pg": "args.dist.use_decentralized_pg",
-    "checkpoint.load_optim": "args.load_optim",
 }
 """Fields of Megatron-Bridge and NeMo by their dotted names."""
 

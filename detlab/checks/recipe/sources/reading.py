@@ -11,7 +11,7 @@ from detlab.checks.recipe.sources.found import Found
 from detlab.errors import InputError
 
 MAX_BYTES: Final = 8 << 20
-"""Larger than any configuration, script or environment."""
+"""Larger than any configuration, script or environment; a log says its arguments before it gets here."""
 
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -22,13 +22,13 @@ _MARKS: Final = (
 )
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file that must be small.
+def read_bytes(path: Path) -> tuple[bytes, bool]:
+    """Read a file that should be small: its first bytes, and whether they are all of it.
 
     Raises
     ------
     InputError
-        It cannot be read, or is too large.
+        It cannot be read.
     """
     try:
         with path.open("rb") as file:  # what /proc holds has no size before it is read
@@ -37,12 +37,7 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(
             f"{path} cannot be read: {os.strerror(error.errno or 0)}.", "give a file that you may read"
         ) from None
-    if len(content) > MAX_BYTES:
-        raise InputError(
-            f"{path} is larger than {MAX_BYTES >> 20} MiB: no configuration, script or environment is.",
-            "give the configuration of the run, not its log or its checkpoint",
-        )
-    return content
+    return content[:MAX_BYTES], len(content) <= MAX_BYTES
 
 
 def decoded(content: bytes, found: Found | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -21,6 +22,9 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_SECTION: Final = re.compile(
     r"(?i)env|envs|env_?vars|env_variables|environ|environment(?:_variables|_vars)?"
 )
+
+_ABOUT: Final = ("kinds", "framework", "label")
+"""Keys of a mapping of settings that are no settings."""
 
 _SECTION_OF_KIND: Final = {"arguments": "args", "versions": "version", "modules": "module", "state": "torch"}
 
@@ -72,6 +76,8 @@ def tree_settings(tree: Any, found: Found, label: str) -> Settings:
         tree = {str(index): item for index, item in enumerate(tree)}
     if _is_own_form(tree):
         return _own_form(tree, found, label)
+    if _is_environment(tree):
+        return _own_form({"env": dict(tree), "kinds": ["env"] if "PATH" in tree else []}, found, label)
     framework = framework_of(tree)
     leaves = list(walk(tree))
     for leaf in leaves:
@@ -124,6 +130,8 @@ def _walk(tree: Any, path: tuple[str, ...]) -> Iterator[Leaf]:
 
 
 def _plain(value: Any) -> Value:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such numbers
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
@@ -205,20 +213,37 @@ def _tell_kinds(tree: Mapping[str, Any], leaves: Sequence[Leaf], found: Found, f
 
 def _is_own_form(tree: Mapping[str, Any]) -> bool:
     """Say whether the keys are the prefixes of settings, alone or with a name after them."""
-    keys = [str(key).partition(".")[0] for key in tree if key != "kinds"]
+    keys = [str(key).partition(".")[0] for key in tree if key not in _ABOUT]
     known = {*KINDS, *_SECTION_OF_KIND}
     return bool(keys) and all(key in known for key in keys)
 
 
+def _is_environment(tree: Mapping[str, Any]) -> bool:
+    """Say whether a mapping is variables and texts, such as ``dict(os.environ)`` written down."""
+    is_text = all(isinstance(value, str) for value in tree.values())
+    return (
+        bool(tree) and is_text and all(str(key).upper() == key and _VARIABLE.fullmatch(key) for key in tree)
+    )
+
+
 def _own_form(tree: Mapping[str, Any], found: Found, label: str) -> Settings:
-    """Read a mapping of settings by their own names: nested by kind, or with dotted names."""
-    for leaf in walk({key: value for key, value in tree.items() if key != "kinds"}):
+    """Read a mapping of settings by their own names: nested by kind, or with dotted names.
+
+    ``env``, ``args`` and ``torch`` that are sections of their own are whole, and what they lack is unset;
+    dotted names at the top say no more than they say. ``kinds`` (a list) says otherwise; ``framework`` and
+    ``label`` name the framework and the run. Times are seconds since the process began: ``time.env.NAME``,
+    ``time.torch.deterministic``, ``time.args.deterministic_mode``, ``time.cuda_initialized`` and
+    ``time.model_built``.
+    """
+    for leaf in walk({key: value for key, value in tree.items() if key not in _ABOUT}):
         kind, _, rest = leaf.where.partition(".")
         kind = _SECTION_OF_KIND.get(kind, kind)
         if not rest:
             found.miss(leaf.where, "it has no name after its kind")
         elif kind == "env":
             found.say_variable(rest, leaf.value, leaf.where)
+        elif kind == "version":
+            found.say(f"version.{rest.lower().replace('-', '_')}", leaf.value, leaf.where)
         else:
             found.say(f"{kind}.{rest}", _understood(leaf.value), leaf.where)
     told = tree.get("kinds")
@@ -226,4 +251,4 @@ def _own_form(tree: Mapping[str, Any], found: Found, label: str) -> Settings:
     whole = {"env", "args", "torch"} & {_SECTION_OF_KIND.get(each, each) for each in sections}
     found.kinds |= set(map(str, told)) if isinstance(told, list | tuple | set | frozenset) else whole
     found.partly |= {"env", "args"}
-    return found.finish(label, "")
+    return found.finish(str(tree.get("label", label)), str(tree.get("framework", "")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,13 +16,14 @@ from detlab.errors import InputError
 if TYPE_CHECKING:
     import yaml
 
+_START: Final = re.compile(r"(?:\s*#[^\n]*\n|\s*\n)*(?:---|[\w\"'.-]+:(?=\s))")
 _MERGE: Final = "<<"
 _ORDINARY_TAGS: Final = "tag:yaml.org,2002:"
 
 
 def recognise(path: Path, content: bytes) -> bool:
-    """Say whether a file is named as YAML."""
-    return path.suffix.lower() in (".yaml", ".yml")
+    """Say whether a file is named as YAML, or begins with a key and a colon."""
+    return path.suffix.lower() in (".yaml", ".yml") or bool(_START.match(decoded(content)))
 
 
 def read(path: Path, content: bytes) -> Settings:
