@@ -170,8 +170,10 @@ def _shown(rule: Rule, name: str, bad: Sequence[Setting], settings: Settings) ->
     """Give one broken setting with the values that break the rule."""
     values = ", ".join(dict.fromkeys(_text(each) for each in bad if each.name == name))
     if isinstance(rule.accepts, Before):
-        event = rule.accepts.event(settings)
-        return f"{named(name.removeprefix('time.'))} at {values} s, after {event} s"
+        times = [f"{float(written(each.value)):.4g}" for each in bad if each.name == name]
+        return (
+            f"{named(name.removeprefix('time.'))} at {times[0]} s, after {rule.accepts.event(settings):.4g} s"
+        )
     if isinstance(rule.accepts, Same):
         return f"{named(name)} ({values})"
     if name.startswith("module."):

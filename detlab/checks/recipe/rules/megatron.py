@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from detlab.checks.recipe.rules.requirements import OneOf, StartsWith, Tokens
+from detlab.checks.recipe.rules.requirements import NoneOf, OneOf, StartsWith, Tokens
 from detlab.checks.recipe.rules.rule import (
     CPU_ONLY,
     MEGATRON,
@@ -193,7 +193,7 @@ ARGUMENTS: Final = (
     Rule(
         "DET012",
         ("args.attention_backend",),
-        OneOf(("auto", "fused", "unfused", "local", "")),
+        NoneOf(("flash", "AttnBackend.flash")),
         "accepted",
         "error",
         "before version 0.6 Megatron-Bridge rejects flash attention in deterministic mode",

@@ -46,6 +46,21 @@ class OneOf(NamedTuple):
         return written(value) in self.values
 
 
+class NoneOf(NamedTuple):
+    """Any text but these."""
+
+    values: tuple[str, ...]
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return f"not {' or '.join(self.values)}"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        return written(value) not in self.values
+
+
 class Tokens(NamedTuple):
     """A list with commas of which every item is one of these."""
 
