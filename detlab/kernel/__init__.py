@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from detlab.kernel.sweep import SizeSweep, replay_sizes
     from detlab.kernel.trials import replay
     from detlab.kernel.trials.progress import Progress
+    from detlab.kernel.verdict.experiment import read_experiment
 
 __all__ = [
     "Condition",
@@ -29,6 +30,7 @@ __all__ = [
     "capture_module",
     "load_replay",
     "prove_fix",
+    "read_experiment",
     "replay",
     "replay_sizes",
 ]
@@ -44,6 +46,7 @@ _HOME: Final = {
     "capture_module": "by_hand",
     "load_replay": "report",
     "prove_fix": "fix_proof",
+    "read_experiment": "verdict.experiment",
     "replay": "trials",
     "replay_sizes": "sweep",
 }
