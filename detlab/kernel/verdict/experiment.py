@@ -1,4 +1,4 @@
-"""The experiment with three arms, read from supplied results: plain, deterministic, and that without the fill.
+"""The experiment with three arms, read from supplied results: plain, deterministic, and without the fill.
 
 ``torch.use_deterministic_algorithms(True)`` also fills fresh memory. A result that becomes stable under it
 was either a sum without an order or a read of what nobody wrote, and only the third arm, deterministic
@@ -115,7 +115,7 @@ def read_experiment(
 def result_of(values: object) -> Result:
     """Give the result that an array, or anything numpy reads as one, is: its bytes, and its NaNs.
 
-    A dtype that numpy does not have, such as bfloat16, must be viewed as integers; its NaNs are then not seen.
+    A dtype that numpy does not have, such as bfloat16, must be viewed as integers: its NaNs are not seen.
     """
     array = np.ascontiguousarray(values)
     has_nans = np.issubdtype(array.dtype, np.inexact)
