@@ -1,0 +1,437 @@
+"""The calls of the steps after a resume, judged by `detlab.compare`, with the state that explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from detlab.checks.result import Problem, Verified
+from detlab.checks.resume.components import (
+    FP8,
+    LOSS_MASK,
+    OPTIMIZER,
+    ORDER,
+    PARAMETERS,
+    RNG,
+)
+from detlab.checks.resume.events import at_steps, without_states
+from detlab.checks.resume.numbers import refuse_local_count, since_resume
+from detlab.checks.resume.samples import Samples, judge_order, window_of
+from detlab.checks.resume.state import Judged
+from detlab.checks.resume.words import MORE_COLUMNS, counted, listed
+from detlab.comparison.findings import Finding
+from detlab.comparison.pairwise import compare
+from detlab.comparison.result import Comparison
+from detlab.comparison.text import PROVES
+from detlab.errors import NotComparable
+from detlab.ops import is_seeded
+from detlab.run import Run, spans
+from detlab.schema import Coordinate, Evidence, Phase, Verdict
+from detlab.store import RankTrace
+
+CALLS: Final = "calls"
+_PHASES: Final = {"backward": "gradients", "grad_reduce": "gradients", "optimizer": "update"}
+_DATA_COLUMNS: Final = ("step", "microbatch", "callee", "call", "out_digest", "evidence")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls after a resume.
+
+    Attributes
+    ----------
+    cmp
+        The comparison of the steps that both runs recorded.
+    first
+        The first step of the resumed run.
+    reference, resumed
+        The runs without their recorded states, all steps of the reference.
+    """
+
+    cmp: Comparison
+    first: int
+    reference: Run
+    resumed: Run
+
+
+def compare_calls(reference: Run, resumed: Run, offset: int | None) -> Calls:
+    """Compare the calls of the steps that both runs recorded.
+
+    Raises
+    ------
+    NotComparable
+        The runs have different layouts, no step in common, or the resumed one seems to count its own steps.
+    """
+    a, b = without_states(reference), without_states(resumed)
+    steps = [step for step in b.steps if step >= 0]
+    if not steps:
+        raise NotComparable(
+            f"{b.label} recorded no call of a step after the resume.", "record the steps after it too"
+        )
+    refuse_local_count(b.label, steps[0], offset)
+    if offset:
+        raise NotComparable(
+            f"the steps of {b.label} are moved by {offset}, and a trace keeps its numbers.",
+            "record it with its global step: Recorder(…, start_step=…)",
+        )
+    common = sorted({step for step in a.steps if step >= 0} & set(steps))
+    if not common:
+        raise NotComparable(
+            f"{a.label} recorded steps {spans(a.steps)} and {b.label} {spans(b.steps)}: no step is in both.",
+            "record the same steps; a resumed run needs its global step: Recorder(…, start_step=…)",
+        )
+    return Calls(compare(at_steps(a, common), at_steps(b, common)), steps[0], a, b)
+
+
+def judge_calls(calls: Calls, before: Sequence[Mapping[str, Any]]) -> tuple[Judged, list[Problem]]:
+    """Say what the calls after the resume show.
+
+    A difference that a state explains, which is known to differ already, is told as propagated from it: its
+    op is not blamed.
+
+    Parameters
+    ----------
+    calls
+        The comparison.
+    before
+        Findings about the state and the data.
+    """
+    cmp = calls.cmp
+    problems = [Problem(where, what) for where, what in cmp.problems]
+    order = judge_data(data_sequences(calls), calls.first)
+    told = [row for row in (*before, *order.findings) if row["severity"] == "error"]
+    has_data = any(row["component"] in (ORDER, LOSS_MASK) for row in told)
+    findings = [
+        _finding(root, calls, told)
+        for root in cmp.roots
+        if not (root.finding_class == "data" and has_data and _is_data(root))
+    ]
+    if cmp.verdict == "diverged" and not findings and not order.findings:
+        findings.append(_without_root(calls))
+    verified: tuple[Verified, ...] = order.verified
+    if cmp.verdict != "diverged" and cmp.num_calls > cmp.num_without_evidence:
+        num = cmp.num_calls - cmp.num_without_evidence
+        on = f"on {counted(cmp.num_ranks, 'rank')}"
+        said = f"{counted(num, 'call')} of steps {spans(list(cmp.steps))} equal {on}"
+        verified += (Verified(CALLS, said, PROVES[cmp.evidence]),)
+    first = f"calls: resume is step {calls.first}, the first of the resumed run"
+    untested = cmp.counts[Verdict.RECEIVER]
+    takes = "takes" if untested == 1 else "take"
+    notes = (
+        first,
+        f"{counted(untested, 'call')} after the first difference {takes} differing inputs: receivers, "
+        "untested",
+    )
+    return Judged(
+        order.findings + tuple(findings), verified, notes=notes if untested else notes[:1]
+    ), problems
+
+
+def _is_data(root: Finding) -> bool:
+    return root.phase == "data"
+
+
+def _component(root: Finding) -> str:
+    where = " ".join([root.op, *root.scopes])
+    if root.finding_class == "data":
+        return LOSS_MASK if "loss_mask" in where else ORDER
+    if root.finding_class == "rng":
+        return RNG
+    return _PHASES.get(root.phase, "activations")
+
+
+def _finding(root: Finding, calls: Calls, told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Write a root of the comparison, and the state that explains it where one does."""
+    state = next((row for row in told if _explains(row, root)), None)
+    at = since_resume(root.steps[0], calls.first)
+    place = f"{root.op} in {root.scopes[0] or 'no module'} ({root.phase})"
+    row = {
+        **dict.fromkeys(MORE_COLUMNS),
+        "component": _component(root),
+        "severity": "error",
+        "found": f"{root.finding_class}: {place} first differs at {at}, "
+        f"on {counted(len(root.ranks), 'rank')}",
+        "expected": "every call after the resume gives the bits of the reference",
+        "where": root.sites[0],
+        "why": root.why,
+        "next": root.next,
+        "stage": CALLS,
+        "kind": "different",
+        "names": list(root.sites),
+        "num_leaves": root.num_sites,
+        "first_step": root.steps[0],
+        "evidence": root.evidence,
+    }
+    if state is None and not told:
+        return row
+    if state is None:
+        return row | {
+            "severity": "warning",
+            "why": f"{root.why}; but a state differs ({told[0]['component']}), and whether this call reads "
+            "it was not recorded: untested until that is restored",
+            "next": "restore the state first, then compare again",
+        }
+    cause = listed(list(state["names"] or []), 2) or str(state["component"])
+    return row | {
+        "severity": "note",
+        "found": f"propagated from state: {place} is the first call that shows it, at {at}",
+        "kind": "propagated",
+        "why": f"it takes a state that differs ({cause}): no nondeterminism of the call",
+        "next": "",
+    }
+
+
+def _explains(row: Mapping[str, Any], root: Finding) -> bool:
+    """Say whether a difference of state comes into a call by what is recorded of both."""
+    component = str(row["component"])
+    if component == RNG:
+        return root.finding_class == "rng" or is_seeded(root.op)
+    if component in (ORDER, LOSS_MASK, "data position"):
+        return root.finding_class in ("data", "upstream") or root.phase in ("data", "forward")
+    if component in OPTIMIZER or component in ("scheduler", "loss scale"):
+        return root.phase == "optimizer" or root.finding_class in ("state", "upstream")
+    if component in (FP8, PARAMETERS):
+        names = [str(name) for name in row["names"] or ()]
+        return any(_is_inside(scope, name) for scope in root.scopes for name in names)
+    return False
+
+
+def _is_inside(scope: str, name: str) -> bool:
+    """Say whether a state belongs to a module; both may stand below a wrapper of the other."""
+    return bool(scope) and f".{scope}." in f".{name}."
+
+
+def _without_root(calls: Calls) -> dict[str, Any]:
+    counts = {
+        verdict: num for verdict, num in calls.cmp.counts.items() if num and verdict is not Verdict.MATCH
+    }
+    said = ", ".join(f"{num:,} {verdict.name.lower()}" for verdict, num in counts.items())
+    return {
+        **dict.fromkeys(MORE_COLUMNS),
+        "component": CALLS,
+        "severity": "error",
+        "found": f"the calls after the resume differ: {said}",
+        "stage": CALLS,
+        "kind": "different",
+        "next": "detlab compare A B",
+    }
+
+
+def judge_data(sequences: Sequence[DataSequence], first: int) -> Judged:
+    """Judge the data that both runs recorded: what they took at each step, and in which order.
+
+    Where the loss mask alone differs, the samples are the same and the mask was written to.
+
+    Parameters
+    ----------
+    sequences
+        As from `data_sequences`.
+    first
+        The first step of the resumed run.
+    """
+    found = Judged()
+    masks = [each for each in sequences if "loss_mask" in each.name]
+    others = [each for each in sequences if "loss_mask" not in each.name]
+    differing = [each for each in others if each.ours != each.theirs]
+    wrong = [each for each in masks if each.ours != each.theirs]
+    if differing:
+        worst = min(differing, key=lambda each: (each.first_difference, each.rank))
+        found += _order(worst, [each.name for each in differing])
+    elif others:
+        found += Judged(verified=(_same(others, ORDER, "the same data in the same order"),))
+    if wrong and not differing:
+        found += Judged(findings=(_mask(wrong, others, first),))
+    elif masks and not wrong:
+        found += Judged(verified=(_same(masks, LOSS_MASK, "equal"),))
+    return found
+
+
+def data_sequences(calls: Calls) -> list[DataSequence]:
+    """Give what each recorded data call gave, step by step, on each rank that both runs have."""
+    partners = calls.resumed.by_coordinate
+    return [
+        each
+        for place, trace in sorted(calls.reference.by_coordinate.items())
+        if place in partners
+        for each in _sequences(trace, partners[place], calls.cmp.steps)
+    ]
+
+
+@dataclass(frozen=True)
+class DataSequence:
+    """What one data call gave at each step on one rank.
+
+    Attributes
+    ----------
+    name, rank
+        The call, and its global rank in the reference.
+    before
+        What the reference took at the steps before those that both recorded.
+    ours, theirs
+        What both took at the others: folds of digests, by microbatch.
+    evidence
+        What equality of two of them proves.
+    """
+
+    name: str
+    rank: int
+    before: Mapping[int, tuple[int, ...]]
+    ours: Mapping[int, tuple[int, ...]]
+    theirs: Mapping[int, tuple[int, ...]]
+    evidence: Evidence
+
+    @property
+    def first_difference(self) -> int:
+        """The first step at which they differ; there is one."""
+        return min(step for step in self.ours if self.ours[step] != self.theirs.get(step))
+
+
+def _sequences(ours: RankTrace, theirs: RankTrace, steps: Collection[int]) -> list[DataSequence]:
+    a, b = (_data_of(each) for each in (ours, theirs))
+    found = []
+    for key in sorted(a.keys() & b.keys()):
+        common = {step for step in a[key] if step in b[key] and step in steps}
+        if not common:
+            continue
+        least = min(level for side in (a, b) for step in common for _, level in side[key][step])
+        if least <= int(Evidence.STRUCTURE):
+            continue
+        digests = [
+            {step: tuple(digest for digest, _ in side[key][step]) for step in side[key]} for side in (a, b)
+        ]
+        found.append(
+            DataSequence(
+                key[0],
+                ours.header.rank,
+                {step: ids for step, ids in digests[0].items() if 0 <= step < min(common)},
+                {step: digests[0][step] for step in common},
+                {step: digests[1][step] for step in common},
+                Evidence(least),
+            )
+        )
+    return found
+
+
+def _data_of(trace: RankTrace) -> dict[tuple[str, int], dict[int, list[tuple[int, int]]]]:
+    """Give digest and evidence of what each data call gave, by its name and number, step by step."""
+    found: dict[tuple[str, int], dict[int, list[tuple[int, int]]]] = {}
+    starts = trace.starts
+    for record in np.flatnonzero(trace.index["phase"] == Phase.DATA).tolist():
+        rows = trace.columns(int(starts[record]), int(starts[record + 1]), _DATA_COLUMNS)
+        for step, _, callee, call, digest, evidence in zip(
+            *(rows[name].tolist() for name in _DATA_COLUMNS), strict=True
+        ):
+            called = trace.names.callees[callee]
+            level = evidence & 15
+            steps = found.setdefault((called.scope or called.op, call), {})
+            steps.setdefault(step, []).append((digest, level))
+    return found
+
+
+def _order(each: DataSequence, names: Sequence[str]) -> Judged:
+    """Judge the order of the data by the steps at which the reference took them."""
+    seen: dict[tuple[int, ...], str] = {}
+    for step, ids in sorted({**each.before, **each.ours}.items()):
+        seen.setdefault(ids, f"of step {step}")
+    unseen: dict[tuple[int, ...], str] = {}
+    for ids in each.theirs.values():
+        if ids not in seen:
+            unseen.setdefault(ids, f"unknown {len(unseen) + 1}")
+    known = seen | unseen
+    ours = Samples(
+        tuple((known[ids],) for _, ids in sorted({**each.before, **each.ours}.items())),
+        tuple(sorted({**each.before, **each.ours})),
+    )
+    theirs = Samples(
+        tuple((known[ids],) for _, ids in sorted(each.theirs.items())), tuple(sorted(each.theirs))
+    )
+    judged = judge_order(window_of(ours, theirs, None), "batches", PROVES[each.evidence])
+    where = f"rank {each.rank}, {each.name}"
+    changed = tuple(
+        row | {"where": f"{where}, {row['where']}", "names": sorted(set(names))[:20]}
+        for row in judged.findings
+    )
+    return replace(judged, findings=changed)
+
+
+def _same(parts: Sequence[DataSequence], component: str, what: str) -> Verified:
+    steps = sorted({step for each in parts for step in each.ours})
+    names = sorted({each.name for each in parts})
+    least = min(each.evidence for each in parts)
+    return Verified(component, f"{listed(names, 4)} at steps {spans(steps)}: {what}", PROVES[least])
+
+
+def _mask(wrong: Sequence[DataSequence], others: Sequence[DataSequence], first: int) -> dict[str, Any]:
+    step = min(each.first_difference for each in wrong)
+    ranks = sorted({each.rank for each in wrong if each.first_difference == step})
+    equal = sorted({each.name for each in others})
+    return {
+        **dict.fromkeys(MORE_COLUMNS),
+        "component": LOSS_MASK,
+        "severity": "error",
+        "found": f"{wrong[0].name} differs first at {since_resume(step, first)}, on "
+        f"{counted(len(ranks), 'rank')}" + (f"; {listed(equal, 4)} equal at every step" if equal else ""),
+        "expected": "the mask that the reference used",
+        "where": f"rank {ranks[0]}, step {step}",
+        "why": "the samples are the same and the mask is not: a cached mask that is modified in place "
+        "depends "
+        "on what was served before, and a resumed run begins with a fresh one",
+        "next": "copy the mask before it is modified",
+        "source": "NVIDIA/Megatron-LM#1269",
+        "stage": "data",
+        "kind": "different",
+        "names": sorted({each.name for each in wrong}),
+        "num_leaves": sum(each.ours[s] != each.theirs[s] for each in wrong for s in each.ours),
+        "of_leaves": sum(len(each.ours) for each in wrong),
+        "first_step": step,
+        "evidence": PROVES[min(each.evidence for each in wrong)],
+    }
+
+
+def with_one_bit(calls: Calls) -> Comparison | None:
+    """Compare one recorded segment with itself but for one bit of one output: a control of the comparison.
+
+    Returns
+    -------
+    The comparison; None where no call has evidence of its output.
+    """
+    for trace in calls.cmp.b.ranks:
+        for record in np.argsort(trace.index["num_rows"], kind="stable").tolist():
+            changed = _flipped(trace, int(record))
+            if changed is not None:
+                place: Coordinate = trace.header.coordinate
+                assert place == changed[1].header.coordinate
+                runs = [
+                    replace(calls.cmp.b, ranks=(each,), label=name)
+                    for each, name in zip(changed, "ab", strict=True)
+                ]
+                return compare(*runs)
+    return None
+
+
+def _flipped(trace: RankTrace, record: int) -> tuple[RankTrace, RankTrace] | None:
+    """Give a segment as a trace, and the same with one bit of an output flipped."""
+    from detlab.schema import EVENT_DTYPE
+    from detlab.store import NameTables, memory_trace
+
+    start, stop = trace.starts[record], trace.starts[record + 1]
+    columns = trace.columns(int(start), int(stop), EVENT_DTYPE.names or ())
+    rows = np.zeros(int(stop - start), EVENT_DTYPE)
+    for name in EVENT_DTYPE.names or ():
+        rows[name] = columns[name]
+    proven = np.flatnonzero(
+        (rows["evidence"] & 15 >= Evidence.SCREEN) & (rows["flags"] == 0) & (rows["n_out"] > 0)
+    )
+    if not len(proven):
+        return None
+    names = NameTables()
+    for callee in trace.names.callees:
+        names.callee_id(callee)
+    for meta in trace.names.metas:
+        names.meta_id(meta)
+    other = rows.copy()
+    other["out_digest"][proven[0]] ^= np.uint64(1)
+    return memory_trace(trace.header, names, rows), memory_trace(trace.header, names, other)

@@ -1,0 +1,147 @@
+"""Negative controls: each component that was verified would have been missed, had it not been restored.
+
+Each control goes the way of the check itself, on a small sample: it takes one leaf, number, batch or call of
+the resumed side, puts in what a failed restore leaves there, and must get an error that names the component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from detlab.checks.resume.calls import CALLS, Calls, DataSequence, judge_data, with_one_bit
+from detlab.checks.resume.components import OPTIMIZER, ORDER, POSITION, component_of
+from detlab.checks.resume.events import Key, Recorded, state_rows
+from detlab.checks.resume.numbers import Numbers, altered, judge_numbers, metric_component
+from detlab.checks.resume.samples import Batch, Window, judge_order
+from detlab.checks.resume.state import Judged, judge
+from detlab.checks.resume.words import Stage
+from detlab.errors import DetlabError
+
+
+class Control(NamedTuple):
+    """One negative control.
+
+    Attributes
+    ----------
+    component
+        The component that was not restored on purpose.
+    source
+        In what: checkpoint, states of a trace, metrics, samples or calls.
+    how
+        What was put in its place: missing, zeroed, reset, other bytes, another order.
+    where
+        The leaf, metric or call.
+    caught
+        Whether an error named the component.
+    """
+
+    component: str
+    source: str
+    how: str
+    where: str
+    caught: bool
+
+
+_DIGEST: Final = 0x5EED5EED5EED5EED
+
+
+def catches(judged: Judged, component: str) -> bool:
+    """Say whether a judgement has an error that names a component."""
+    return any(row["severity"] == "error" and row["component"] == component for row in judged.findings)
+
+
+def state_controls(
+    ours: Mapping[Key, Recorded],
+    theirs: Mapping[Key, Recorded],
+    components: Iterable[str],
+    stage: Stage,
+) -> Iterator[Control]:
+    """Take recorded states of each component away, reset them, or put others in their place."""
+    for component in components:
+        keys = [key for key in sorted(theirs) if _is_of(theirs[key], component)]
+        if not keys:
+            continue
+        key = keys[0]
+        for how, changed in _changed_states(theirs, key, component):
+            judged = judge(state_rows(ours, changed), stage)
+            yield Control(component, "states of a trace", how, key[0], catches(judged, component))
+
+
+def _is_of(state: Recorded, component: str) -> bool:
+    return component_of(state.name, is_tensor=state.is_tensor) == component
+
+
+def _changed_states(
+    theirs: Mapping[Key, Recorded], key: Key, component: str
+) -> Iterator[tuple[str, Mapping[Key, Recorded]]]:
+    state = theirs[key]
+    if not state.is_tensor:
+        yield "reset", {**theirs, key: replace(state, digest=state.digest ^ _DIGEST, zeroed=True)}
+    else:
+        yield "zeroed", {**theirs, key: replace(state, digest=state.digest ^ _DIGEST, zeroed=True)}
+    if component in OPTIMIZER:
+        yield "missing", {name: each for name, each in theirs.items() if name != key}
+
+
+def number_controls(numbers: Numbers, components: Iterable[str]) -> Iterator[Control]:
+    """Change one number of each component by the least that its numbers can show."""
+    for component in components:
+        names = [
+            name for name in numbers.cmp.compared["name"].to_list() if metric_component(name) == component
+        ]
+        if not names:
+            continue
+        judged, _ = judge_numbers(altered(numbers, names))
+        yield Control(component, "metrics", "least visible change", names[0], catches(judged, component))
+
+
+def order_controls(window: Window) -> Iterator[Control]:
+    """Give the resumed run its batches in another order, and from another position."""
+    moved, how = window.theirs[::-1], "another order"
+    if moved == window.theirs:
+        moved, how = (("\0",), *window.theirs[1:]), "another sample"
+    yield _order_control(window, moved, ORDER, how)
+    earlier = (*window.before[-1:], *window.theirs[:-1])
+    if len(window.theirs) > 1 and window.before and earlier != window.theirs:
+        yield _order_control(window, earlier, POSITION, "one batch earlier")
+
+
+def _order_control(window: Window, theirs: tuple[Batch, ...], component: str, how: str) -> Control:
+    judged = judge_order(replace(window, theirs=theirs))
+    return Control(component, "samples", how, "batch 1 after the resume", catches(judged, component))
+
+
+def data_controls(sequences: list[DataSequence], first: int, components: Iterable[str]) -> Iterator[Control]:
+    """Give the resumed run other data at the last step that both recorded."""
+    for component in components:
+        for number, each in enumerate(sequences):
+            if ("loss_mask" in each.name) is (component == ORDER):
+                continue
+            last = max(each.theirs)
+            other = tuple(digest ^ _DIGEST for digest in each.theirs[last])
+            changed = [*sequences]
+            changed[number] = replace(each, theirs={**each.theirs, last: other})
+            yield Control(
+                component, "calls", "other data", each.name, catches(judge_data(changed, first), component)
+            )
+            break
+
+
+def call_control(calls: Calls) -> Iterator[Control]:
+    """Flip one bit of one output of the resumed run."""
+    try:
+        cmp = with_one_bit(calls)
+    except DetlabError as error:
+        yield Control(CALLS, "calls", f"one bit: {error}", "", False)
+        return
+    if cmp is not None:
+        first = cmp.first
+        where = str(first["site"][0]) if len(first) else ""
+        yield Control(CALLS, "calls", "one bit of an output", where, cmp.verdict == "diverged")
+
+
+def as_rows(controls: Iterable[Control]) -> list[dict[str, Any]]:
+    """Give controls as rows of a table."""
+    return [control._asdict() for control in controls]

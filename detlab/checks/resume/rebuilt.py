@@ -1,0 +1,259 @@
+"""Parameters as the runtime holds them, against the master weights that they are rebuilt from.
+
+After a load the parameters of 16 bits are cast again from the copies of 32 bits. Where a checkpoint holds
+both, each must be the other, rounded to nearest even; a side where they are not took another path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detlab.checks.checkpoints.layout import Checkpoint, Piece, TensorLeaf
+from detlab.checks.result import NotChecked, Verified
+from detlab.checks.resume.components import MASTER, PARAMETERS, component_of
+from detlab.checks.resume.controls import Control
+from detlab.checks.resume.state import Judged
+from detlab.checks.resume.words import MORE_COLUMNS, Stage, counted, listed
+
+NARROW: Final = ("bfloat16", "float16")
+_BLOCK: Final = 1 << 20
+"""Elements that are read of a tensor at a time."""
+
+_MASTER_NAME: Final = re.compile(
+    r"(?:^|\.)(?:fp32_param|main_params?|master_params?|master_weights?)(?=\.|$)|"
+    r"^(?:[\w-]+\.)*?optim(?:izer)?(?:\.state)?(?=\.)"
+)
+_PREFIX: Final = re.compile(r"^(?:rank\d+\.)?(?:(?:model\d*|module|state_dict)\.)+")
+
+Pair = tuple[str, TensorLeaf, TensorLeaf]
+"""Name of a parameter, the parameter, and its master weights."""
+
+
+@dataclass
+class Rebuilt:
+    """What the two representations say of each other.
+
+    Attributes
+    ----------
+    judged, not_checked
+        What was found, and why nothing was looked at.
+    controls
+        Runs the negative control.
+    """
+
+    judged: Judged = field(default_factory=Judged)
+    not_checked: list[NotChecked] = field(default_factory=list)
+    controls: Callable[[], Iterable[Control]] = tuple
+
+
+def pairs_of(checkpoint: Checkpoint) -> list[Pair]:
+    """Pair parameters of 16 bits with master weights of the same name and shape."""
+    masters: dict[str, TensorLeaf] = {}
+    narrow: dict[str, TensorLeaf] = {}
+    for name, leaf in checkpoint.leaves.items():
+        if not isinstance(leaf, TensorLeaf):
+            continue
+        component = component_of(name, is_tensor=True)
+        if component == MASTER and leaf.dtype == "float32":
+            masters[_bare(_MASTER_NAME.sub("", name))] = leaf
+        elif component == PARAMETERS and leaf.dtype in NARROW:
+            narrow[_bare(name)] = leaf
+    return [
+        (name, narrow[name], masters[name])
+        for name in sorted(narrow.keys() & masters.keys())
+        if narrow[name].shape == masters[name].shape
+    ]
+
+
+def _bare(name: str) -> str:
+    return _PREFIX.sub("", name.strip(".")).strip(".")
+
+
+def rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
+    """Cast numbers of 32 bits to 16, to nearest and ties to even; a NaN becomes the NaN of torch's cast.
+
+    Parameters
+    ----------
+    values
+        Any shape, float32.
+    dtype
+        ``bfloat16`` or ``float16``.
+
+    Returns
+    -------
+    The bits, of the same shape.
+    """
+    if dtype == "float16":
+        with np.errstate(over="ignore", invalid="ignore"):
+            return values.astype(np.float16).view(np.uint16)
+    bits = values.view(np.uint32).astype(np.uint64)
+    up = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), up)
+
+
+def num_not_cast(parameter: TensorLeaf, master: TensorLeaf) -> int:
+    """Count the elements of a parameter that are not the cast of their master weight; two NaNs are alike."""
+    different = 0
+    for offsets, shape in _blocks(parameter.shape):
+        found = read_box(parameter, offsets, shape, np.uint16)
+        values = read_box(master, offsets, shape, np.float32)
+        wrong = found != rounded(values, parameter.dtype)
+        if wrong.any():
+            both_nan = _is_nan(found, parameter.dtype) & np.isnan(values)
+            different += int((wrong & ~both_nan).sum())
+    return different
+
+
+def _is_nan(bits: NDArray[np.uint16], dtype: str) -> NDArray[np.bool_]:
+    infinite = 0x7F80 if dtype == "bfloat16" else 0x7C00
+    return np.asarray((bits & 0x7FFF) > infinite)
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Cut a tensor along its first axes into boxes of at most `_BLOCK` elements."""
+    if 0 in shape:
+        return
+    sizes = list(shape)
+    for axis, size in enumerate(shape):
+        rest = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+        sizes[axis] = max(1, min(size, _BLOCK // max(rest, 1)))
+        if sizes[axis] > 1:
+            break
+    counts = [-(-size // step) for size, step in zip(shape, sizes, strict=True)]
+    for place in np.ndindex(*counts):
+        offsets = tuple(at * step for at, step in zip(place, sizes, strict=True))
+        yield (
+            offsets,
+            tuple(min(step, size - at) for at, step, size in zip(offsets, sizes, shape, strict=True)),
+        )
+
+
+def read_box(
+    leaf: TensorLeaf, offsets: tuple[int, ...], shape: tuple[int, ...], dtype: type[np.generic]
+) -> NDArray[Any]:
+    """Read a box of a tensor from the pieces that it lies in.
+
+    Raises
+    ------
+    ValueError
+        The pieces do not cover the box, or a file ends before one does.
+    """
+    box = np.zeros(shape, dtype)
+    covered = 0
+    for piece in leaf.pieces:
+        low = [max(a, b) for a, b in zip(offsets, piece.offsets, strict=True)]
+        high = [
+            min(at + size, start + length)
+            for at, size, start, length in zip(offsets, shape, piece.offsets, piece.shape, strict=True)
+        ]
+        if any(a >= b for a, b in zip(low, high, strict=True)):
+            continue
+        place = tuple(slice(a - at, b - at) for a, b, at in zip(low, high, offsets, strict=True))
+        inner = tuple(slice(a - at, b - at) for a, b, at in zip(low, high, piece.offsets, strict=True))
+        box[place] = _whole_piece(piece, np.dtype(dtype))[inner]
+        covered += int(np.prod([b - a for a, b in zip(low, high, strict=True)], dtype=np.int64))
+    if covered < box.size:
+        raise ValueError(f"{leaf.name}: its pieces do not cover it")
+    return box
+
+
+def _whole_piece(piece: Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Give a piece as an array on its file; pages are read when they are needed."""
+    if not piece.path.is_file():
+        raise ValueError(f"{piece.path} is no file")
+    mapped = np.memmap(piece.path, np.uint8, "r")
+    strides = tuple(each * dtype.itemsize for each in piece.strides)
+    try:
+        return np.ndarray(piece.shape, dtype, mapped, piece.start, strides)
+    except TypeError as error:
+        raise ValueError(f"{piece.path} ends before a tensor in it does") from error
+
+
+def check_rebuilt(a: Checkpoint, b: Checkpoint, stage: Stage) -> Rebuilt:
+    """Check in each side that parameters are the cast of their master weights.
+
+    Parameters
+    ----------
+    a, b
+        The reference's checkpoint and the resumed run's.
+    stage
+        When they were saved.
+    """
+    sides = [pairs_of(each) for each in (a, b)]
+    if not sides[1]:
+        has = [any(component_of(name, is_tensor=True) == MASTER for name in each.leaves) for each in (a, b)]
+        why = "its master weights cannot be paired with parameters by name: flat buffers, or other names"
+        return Rebuilt(not_checked=[NotChecked(REBUILT, why)] if any(has) else [])
+    try:
+        wrong = [_not_cast(pairs) for pairs in sides]
+    except (ValueError, OSError) as error:
+        return Rebuilt(not_checked=[NotChecked(REBUILT, f"a tensor cannot be read: {error}")])
+    num = len(sides[1])
+    if not wrong[1]:
+        said = (
+            f"{counted(num, 'parameter')} of 16 bits are their master weights rounded to nearest even, "
+            f"{stage.words}"
+        )
+        return Rebuilt(
+            Judged(verified=(Verified(REBUILT, said, "exact: every bit"),)),
+            controls=lambda: [_control(min(sides[1], key=lambda pair: int(np.prod(pair[1].shape))))],
+        )
+    if wrong[0]:
+        note = (
+            f"{REBUILT}: {len(wrong[0]):,} of {len(sides[0]):,} parameters of the reference and "
+            f"{len(wrong[1]):,} of {num:,} of the resumed run are not their master weights rounded to "
+            "nearest even: another rounding, or "
+            "a state between the update and the cast"
+        )
+        return Rebuilt(Judged(notes=(note,)), [NotChecked(REBUILT, "the reference does not hold it either")])
+    return Rebuilt(Judged(findings=(_finding(wrong[1], num, len(sides[0]), stage),)))
+
+
+REBUILT: Final = "runtime parameters"
+
+
+def _not_cast(pairs: Iterable[Pair]) -> dict[str, int]:
+    """Give the number of elements that are not the cast, of each parameter with any."""
+    found = {name: num_not_cast(parameter, master) for name, parameter, master in pairs}
+    return {name: num for name, num in found.items() if num}
+
+
+def _finding(wrong: dict[str, int], num: int, num_reference: int, stage: Stage) -> dict[str, Any]:
+    holds = f"; in the reference all {num_reference:,} are" if num_reference else ""
+    return {
+        **dict.fromkeys(MORE_COLUMNS),
+        "component": PARAMETERS,
+        "severity": "error",
+        "found": f"{len(wrong):,} of {counted(num, 'parameter')} of 16 bits are not their master weights "
+        f"rounded to nearest even{holds}: {listed(list(wrong), 2)} ({sum(wrong.values()):,} elements)",
+        "expected": "every parameter the cast of its master weight",
+        "where": listed(list(wrong), 3),
+        "why": "the resumed run holds parameters of one origin and master weights of another: the next "
+        "update jumps to "
+        "the master weights",
+        "next": "copy the master weights to the parameters after the load, as the optimizer's step does",
+        "stage": stage.label,
+        "kind": "rebuilt",
+        "names": list(wrong)[:20],
+        "num_leaves": len(wrong),
+        "of_leaves": num,
+    }
+
+
+def _control(pair: Pair) -> Control:
+    """Flip one bit of a cast parameter in memory, and look for it."""
+    name, parameter, master = pair
+    offsets, shape = next(
+        _blocks(parameter.shape), ((0,) * len(parameter.shape), (0,) * len(parameter.shape))
+    )
+    found = read_box(parameter, offsets, shape, np.uint16)
+    expected = rounded(read_box(master, offsets, shape, np.float32), parameter.dtype)
+    if found.size:
+        found.reshape(-1)[0] ^= 1
+    return Control(REBUILT, "checkpoint", "one bit of a parameter", name, bool((found != expected).any()))

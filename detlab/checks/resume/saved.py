@@ -1,0 +1,159 @@
+"""Two checkpoints as one frame of leaves, and what they say of their step and their parallel layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import polars as pl
+
+from detlab.checks.checkpoints.layout import Checkpoint, Leaf, ScalarLeaf, TensorLeaf
+from detlab.checks.result import NotChecked, Problem
+from detlab.checks.resume.components import component_of
+from detlab.checks.resume.controls import Control, catches
+from detlab.checks.resume.state import STATE_SCHEMA, judge
+from detlab.checks.resume.words import Stage, counted
+from detlab.errors import InputError
+
+Names = Mapping[str, str] | Callable[[str], str] | None
+"""Names of the resumed side that the reference has other names for."""
+
+EVERY_BYTE: Final = "exact: every byte"
+_RANK: Final = re.compile(r"^rank(\d+)\.")
+_AXES: Final = {
+    "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep", "data_parallel_size": "dp", "world_size": "world size",
+    "mp_world_size": "tp", "dp_world_size": "dp",
+}  # fmt: skip
+"""Arguments that say how a run was laid out: Megatron's, and DeepSpeed's."""
+
+_ITERATION: Final = re.compile(r"^(?:common\.)?(?:iteration|global_steps?|train_state\.step)$")
+_WEIGHTS_ONLY: Final = ("safetensors",)
+"""Formats that hold tensors of a model alone."""
+
+
+def compare_states(a: Checkpoint, b: Checkpoint) -> pl.DataFrame:
+    """Compare two checkpoints; columns of `STATE_SCHEMA`, one row per leaf of either."""
+    from detlab.checks.checkpoints import compare_checkpoints
+
+    frame = compare_checkpoints(a, b)
+    rows = [_row(row) for row in frame.sort("name").iter_rows(named=True)]
+    return pl.DataFrame(rows, STATE_SCHEMA)
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    name = str(row["name"])
+    rank = _RANK.match(name)
+    is_tensor = row["kind"] == "tensor"
+    return {
+        "name": name[rank.end() :] if rank else name,
+        "rank": int(rank[1]) if rank else None,
+        "component": component_of(name, is_tensor=is_tensor),
+        "evidence": EVERY_BYTE,
+        **{each: row[each] for each in STATE_SCHEMA if each in row and each != "name"},
+    }
+
+
+def set_silent_aside(
+    a: Checkpoint, b: Checkpoint, rows: pl.DataFrame
+) -> tuple[pl.DataFrame, list[NotChecked]]:
+    """Set components aside that the format of a side cannot hold: a file of weights has no optimizer."""
+    aside: list[NotChecked] = []
+    for side, only in ((b, "only_a"), (a, "only_b")):
+        if side.format not in _WEIGHTS_ONLY:
+            continue
+        alone = rows.group_by("component").agg((pl.col("state") == only).all()).filter("state")["component"]
+        aside += [
+            NotChecked(each, f"{side.path.name} is {side.format}, which holds weights alone")
+            for each in alone.sort()
+        ]
+        rows = rows.filter(~pl.col("component").is_in(alone.implode()))
+    return rows, aside
+
+
+def step_of(checkpoint: Checkpoint) -> int | None:
+    """Give the step that a checkpoint says it is of; None where it says none, or several."""
+    found = {
+        leaf.value
+        for name, leaf in checkpoint.leaves.items()
+        if isinstance(leaf, ScalarLeaf) and _ITERATION.search(_RANK.sub("", name).lower())
+    }
+    numbers = {each for each in found if isinstance(each, int) and not isinstance(each, bool)}
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+def layout_of(checkpoint: Checkpoint) -> dict[str, int]:
+    """Give the sizes of the parallel axes that a checkpoint states."""
+    found: dict[str, int] = {}
+    for name, leaf in checkpoint.leaves.items():
+        axis = _AXES.get(name.rsplit(".", 1)[-1])
+        if axis and isinstance(leaf, ScalarLeaf) and isinstance(leaf.value, int):
+            found[axis] = leaf.value
+    return found
+
+
+def other_layout(a: Checkpoint, b: Checkpoint) -> str:
+    """Say how the parallel layouts of two checkpoints differ; empty where they do not, as far as is known."""
+    ours, theirs = layout_of(a), layout_of(b)
+    axes = [axis for axis in sorted(ours.keys() & theirs.keys()) if ours[axis] != theirs[axis]]
+    if axes:
+        return ", ".join(f"{axis} {ours[axis]} and {theirs[axis]}" for axis in axes)
+    num = sum(_boxes(a.leaves[name]) != _boxes(b.leaves[name]) for name in a.leaves.keys() & b.leaves.keys())
+    return f"{counted(num, 'tensor')} in other shards" if num else ""
+
+
+def _boxes(leaf: Leaf) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
+    return {(each.offsets, each.shape) for each in leaf.pieces} if isinstance(leaf, TensorLeaf) else set()
+
+
+def problems_of(*checkpoints: Checkpoint) -> list[Problem]:
+    """Give what could not be read of checkpoints."""
+    return [Problem(each.path.name, problem) for each in checkpoints for problem in each.problems]
+
+
+def saved_controls(
+    a: Checkpoint, b: Checkpoint, rows: pl.DataFrame, components: Iterable[str], stage: Stage
+) -> Iterator[Control]:
+    """Compare small leaves of each component again, each time with what a failed restore leaves there."""
+    for component in components:
+        part = rows.filter((pl.col("component") == component) & (pl.col("state") == "equal"))
+        for name, how, replacement in _replacements(part):
+            found = compare_states(_only(a, [name]), _replaced(_only(b, [name]), name, replacement))
+            yield Control(component, "checkpoint", how, name, catches(judge(found, stage), component))
+
+
+def _only(checkpoint: Checkpoint, names: Iterable[str]) -> Checkpoint:
+    return replace(checkpoint, leaves={name: checkpoint.leaves[name] for name in names})
+
+
+def renamed(checkpoint: Checkpoint, names: Names) -> Checkpoint:
+    """Give a checkpoint with the names that the reference has for its leaves.
+
+    Raises
+    ------
+    InputError
+        Two leaves would have one name.
+    """
+    if names is None:
+        return checkpoint
+    found: dict[str, Leaf] = {}
+    for name, leaf in checkpoint.leaves.items():
+        new = names(name) if callable(names) else names.get(name, name)
+        if new in found:
+            raise InputError(
+                f"{checkpoint.path}: two leaves would be called '{new}'.", "give each a name of its own"
+            )
+        found[new] = replace(leaf, name=new)
+    return replace(checkpoint, leaves=found)
+
+
+def _replacements(part: pl.DataFrame) -> Iterator[tuple[str, str, Any]]:
+    """Choose leaves of a component, small ones, and what to put in their place."""
+    yield from ()
+
+
+def _replaced(checkpoint: Checkpoint, name: str, replacement: Any) -> Checkpoint:
+    """Give a checkpoint in which one leaf reads as something else."""
+    return checkpoint
