@@ -88,7 +88,7 @@ def compared(a: Settings, b: Settings) -> CheckResult:
     one_sided = [name for name in names if not (_is_known(a, name) and _is_known(b, name))]
     common = [name for name in names if name not in set(one_sided)]
     found = [each for name in common if (each := _difference(name, a, b)) is not None]
-    found.sort(key=lambda each: (TOPICS.index(each.topic), each.setting))
+    found.sort(key=_weight)
     return CheckResult(
         check="recipe",
         subjects=(a.label, b.label),
@@ -106,6 +106,12 @@ def compared(a: Settings, b: Settings) -> CheckResult:
             orient="row",
         ),
     )
+
+
+def _weight(difference: Difference) -> tuple[int, int, str]:
+    """Order differences: the worst first, then by topic and name."""
+    topic = difference.topic
+    return list(SEVERITY).index(topic.group), TOPICS.index(topic), difference.setting
 
 
 def _is_known(settings: Settings, name: str) -> bool:

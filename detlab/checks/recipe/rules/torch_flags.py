@@ -81,6 +81,7 @@ TORCH_FLAGS: Final = (
         "torch.utils.deterministic.fill_uninitialized_memory = False",
         (MEGATRON_GUIDE, github("NVIDIA/Megatron-LM!7093"), github("pytorch/pytorch#193317"), TORCHTITAN),
         when=(IS_ON,),
+        unless=(Need(("torch.deterministic",), OFF),),
     ),
     Rule(
         "DET033",
