@@ -51,7 +51,7 @@ def kernel_name(name: str) -> KernelName:
     plain = _plain(name)
     if _HELPER.search(plain):
         return KernelName("splitKreduce", plain, True)
-    if _GEMM.search(plain):
+    if _GEMM.search(plain) and "implicit" not in plain:  # a convolution that is computed as a product
         return KernelName(GEMM, plain)
     base = plain.split("<", 1)[0]
     return KernelName(_NUMBER.sub("", base) if base.startswith("triton_") else base, plain)
@@ -64,7 +64,7 @@ def _plain(name: str) -> str:
         return inside[1]
     text = _without_parameters(" ".join(name.split()))
     text = re.sub(r"^(?:static )?void ", "", text)
-    return _HASH.sub("", text).strip("_") or name
+    return _HASH.sub("", text).rstrip("_") or name
 
 
 def _without_parameters(text: str) -> str:
