@@ -47,6 +47,7 @@ PROFILE_SCHEMA: Final[dict[str, Any]] = {
     "external": pl.Int64,
     "shapes": pl.Categorical,
     "parent": pl.Int64,
+    "launch": pl.Int64,
 }
 """Columns of a profile; what a file does not tell is null.
 
@@ -56,7 +57,8 @@ all of ``count``, what is nested in it included; ``self_us`` without what is nes
 innermost op or range around it or, of work of a device, the one that launched it; ``report`` of nsys or
 category of Kineto; ``thread`` of the host, or stream as Kineto has it; ``device`` and ``stream``;
 ``correlation`` and ``external`` join a launch with its kernel and its op; ``shapes`` of the inputs as JSON;
-``parent``, the row of the event around it on the same thread.
+``parent``, the row of the event around it on the same thread; ``launch``, the row on the host that
+launched it.
 """
 
 

@@ -162,6 +162,7 @@ def _completed(rows: pl.DataFrame, rank: int | None) -> pl.DataFrame:
             count=pl.lit(1, pl.Int64),
             rank=pl.lit(rank, pl.Int64),
             parent=_or_null(parent),
+            launch=_or_null(launch),
             self_us=pl.Series(own_time(parent, duration)),
             step=_steps(name, kind, rows, launched_at),
             phase=_phases(name, rows["phase"], around),

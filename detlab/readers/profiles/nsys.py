@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
+
 from detlab.errors import TraceError
 from detlab.progress import Told
 from detlab.readers.profiles.frame import Profile, Rows, completed
+from detlab.readers.profiles.nesting import parents
 from detlab.text import plural
 
 _UNITS: Final = {
@@ -107,17 +110,36 @@ def load_nsys(path: Path, told: Told | None = None) -> Profile:
     """
     reading = _Reading(path.name)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-        reading.take_all(csv.reader(_lines(stream, told)))
+        reading.take_all(csv.reader(_lines(stream, told), strict=True))
     if not reading.reports:
         raise _no_table(path, reading)
     return Profile(
         str(path),
         "nsys",
-        completed(reading.rows.frame()),
+        _nested(completed(reading.rows.frame())),
         tuple(reading.problems()),
         tuple(reading.notes),
         (("reports", ", ".join(dict.fromkeys(reading.reports))),),
     )
+
+
+def _nested(rows: pl.DataFrame) -> pl.DataFrame:
+    """Find the range around each range of a trace; ranges of other reports are sums, and have none."""
+    at = rows.select((pl.col("report") == "nvtx_pushpop_trace").arg_true()).to_series()
+    if not len(at):
+        return rows
+    traced = rows[at]
+    thread = traced["thread"].to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+    start = traced["start_us"].fill_null(0.0).to_numpy()
+    around = parents(thread, start, traced["duration_us"].to_numpy())
+    known = at.to_frame("row").with_columns(parent=pl.Series(around))
+    found = known.filter(pl.col("parent") >= 0).with_columns(
+        parent=at.gather(known.filter(pl.col("parent") >= 0)["parent"]).cast(pl.Int64)
+    )
+    joined = (
+        rows.drop("parent").with_row_index("row").join(found, on="row", how="left", maintain_order="left")
+    )
+    return joined.select(rows.columns)
 
 
 def _lines(stream: Any, told: Told | None) -> Iterator[str]:
