@@ -13,6 +13,7 @@ from detlab.checks.recipe.sources import (
     json_file,
     megatron_log,
     overrides,
+    script,
     toml_file,
     yaml_file,
 )
@@ -44,6 +45,7 @@ FORMATS: Final[dict[str, Format]] = {
     "overrides": Format("overrides such as model.seed=1", overrides.recognise, overrides.read),
     "env": Format("a dump of an environment", environment.recognise, environment.read),
     "toml": Format("TOML", toml_file.recognise, toml_file.read),
+    "script": Format("a launch script", script.recognise, script.read),
 }
 """Every known format of files by its name, in the order in which they are tried."""
 

@@ -82,22 +82,23 @@ def _entries(content: bytes, found: Found) -> Iterator[Variable]:
 
 def _printed(text: str, found: Found) -> Iterator[Variable]:
     """Read what ``env`` prints; a line that begins no variable goes on with the value before it."""
-    current: Variable | None = None
-    is_other = False
+    variable: Variable | None = None
+    lines: list[str] = []
+    is_function = False
     for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
         start = _LINE.match(line)
         if start:
-            if current:
-                yield current
-            current, is_other = Variable(start[1], start[2], number), False
+            if variable:
+                yield variable._replace(value="\n".join(lines))
+            variable, lines, is_function = Variable(start[1], "", number), [start[2]], False
         elif _ANY_NAME.match(line):
-            is_other = True  # a function of bash, whose body follows
-        elif current and not is_other and not line.startswith("#"):
-            current = current._replace(value=f"{current.value}\n{line}")
-        elif current is None and line.strip() and not line.startswith("#"):
+            is_function = True  # one of bash, whose body follows
+        elif variable and not is_function and not line.startswith("#"):
+            lines.append(line)
+        elif variable is None and line.strip() and not line.startswith("#"):
             found.miss(f"line {number}", "it is no variable")
-    if current:
-        yield current._replace(value=current.value.rstrip("\n"))
+    if variable:
+        yield variable._replace(value="\n".join(lines).rstrip("\n"))
 
 
 def _declared(text: str) -> Iterator[Variable]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,14 @@ from detlab.checks.recipe.sources.reading import decoded
 from detlab.checks.recipe.sources.tree import tree_settings
 from detlab.errors import InputError
 
-_START: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[\[{\"\]])")
+_START: Final = re.compile(rb"\{|\[\s*[\[{\"\]]")
 
 
 def recognise(path: Path, content: bytes) -> bool:
     """Say whether a file is named as JSON, or begins as it."""
-    return path.suffix.lower() == ".json" or bool(_START.match(content))
+    return path.suffix.lower() == ".json" or bool(
+        _START.match(content.removeprefix(codecs.BOM_UTF8).lstrip())
+    )
 
 
 def read(path: Path, content: bytes) -> Settings:

@@ -9,7 +9,8 @@ from detlab.checks.recipe.settings import Value
 
 _MODEL: Final = frozenset(
     """
-    num_moe_experts tensor_model_parallel_size pipeline_model_parallel_comm_backend pipeline_model_parallel_size
+    num_moe_experts tensor_model_parallel_size pipeline_model_parallel_comm_backend
+    pipeline_model_parallel_size
     virtual_pipeline_model_parallel_size sequence_parallel context_parallel_size
     hierarchical_context_parallel_sizes max_seqlen_per_dp_cp_rank hybrid_context_parallel
     expert_model_parallel_size expert_tensor_parallel_size moe_extended_tp perform_initialization

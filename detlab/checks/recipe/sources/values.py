@@ -35,7 +35,7 @@ _SECRET_ARGUMENT: Final = re.compile(
     r"(?i)(?:^|[._])(?:secret|passw(?:or)?d|api_?key|access_key|private_key|(?:hf|auth|access|wandb)_token)"
     r"(?:$|[._])"
 )
-_LOGIN: Final = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
+_LOGIN: Final = re.compile(r"(?<=://)[^/@:\s]{1,200}:[^/@\s]{1,200}(?=@)")
 
 HIDDEN: Final = "(hidden)"
 """Stands for a value that looks like a secret; it is never kept."""

@@ -16,7 +16,7 @@ from detlab.errors import InputError
 if TYPE_CHECKING:
     import yaml
 
-_START: Final = re.compile(r"(?:\s*#[^\n]*\n|\s*\n)*(?:---|[\w\"'.-]+:(?=\s))")
+_START: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(?:---|[\w\"'.-]+:(?=\s))")
 _MERGE: Final = "<<"
 _ORDINARY_TAGS: Final = "tag:yaml.org,2002:"
 

@@ -1,0 +1,228 @@
+"""Launch scripts: what a shell script exports and with what arguments it starts training. Runs nothing.
+
+What such a script does not unset is inherited from whoever starts it: a variable that it lacks is *unset
+here*, and unset in the run only where the program starts from a clean environment (``env -i``, ``srun
+--export=NONE``, ``#SBATCH --export=NONE``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from detlab.checks.recipe.settings import Settings, Value
+from detlab.checks.recipe.sources import names
+from detlab.checks.recipe.sources.found import Found
+from detlab.checks.recipe.sources.overrides import OVERRIDE, say_override
+from detlab.checks.recipe.sources.reading import decoded
+from detlab.checks.recipe.sources.run import FIRST_PREFIXES
+from detlab.checks.recipe.sources.shell.expand import Field, Variable
+from detlab.checks.recipe.sources.shell.interpret import Script, Started
+from detlab.checks.recipe.sources.shell.words import UnfinishedError
+from detlab.checks.recipe.sources.values import literal
+from detlab.errors import InputError
+
+_SUFFIXES: Final = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".sub")
+_SHEBANG: Final = re.compile(rb"#!\s*\S*(?:/env\s+(?:-\S+\s+)*)?(?:/|\b)(?:ba|da|z|k)?sh\b")
+_COMMAND: Final = re.compile(
+    r"(?m)^[ \t]*(?:(?:export|declare|typeset)\s+[-\w]|(?:[A-Za-z_]\w*=\S*[ \t]+)*"
+    r"(?:torchrun|srun|mpirun|python3?|deepspeed|accelerate|ft_launcher|docker|bash|env)\s)"
+)
+_SBATCH: Final = re.compile(r"(?m)^#SBATCH\s+--export[= ](\S+)")
+_FLAG: Final = re.compile(r"--?[A-Za-z_][\w.-]*")
+_CONFIGS: Final = re.compile(r"(?:.*[._])?(?:yaml_cfg|config_file|config|cfg|deepspeed_config|config_path)")
+_FRAMEWORKS: Final = {
+    "torchtitan": "torchtitan",
+    "bridge": "megatron-bridge",
+    "nemo": "nemo",
+    "pretrain_": "megatron-lm",
+    "megatron": "megatron-lm",
+}
+_PLACES: Final = {
+    "nproc_per_node": "place.processes_per_node",
+    "nnodes": "place.nodes",
+    "max_restarts": "place.max_restarts",
+}
+
+
+def recognise(path: Path, content: bytes) -> bool:
+    """Say whether a file is a shell script, by its name, its first line or a command that launches."""
+    is_named = path.suffix.lower() in _SUFFIXES
+    return is_named or bool(_SHEBANG.match(content)) or bool(_COMMAND.search(decoded(content)))
+
+
+def read(path: Path, content: bytes) -> Settings:
+    """Read the settings of a launch script."""
+    found = Found(path.name)
+    text = decoded(content, found)
+    script = Script()
+    try:
+        script.run(text)
+    except UnfinishedError as error:
+        raise InputError(
+            f"{path}: line {error.args[0]}: the {error.args[1]} is larger than any launch script.",
+            "give the script that starts training, or a dump of the environment that it makes",
+        ) from None
+    for where, what in dict.fromkeys(script.problems):
+        found.miss(where, what)
+    found.partly |= {"env", "args"}
+    chosen = _chosen(script.started)
+    for each in script.started if chosen is not None else ():
+        if each is not chosen and each.launch.is_distributed:
+            found.miss(
+                f"line {each.launch.line}", f"{each.launch.script} is started here too and not looked at"
+            )
+    framework = ""
+    if chosen is not None:
+        framework = _framework(chosen, text)
+        _say_program(chosen, script, found, framework, text)
+    else:
+        _say_exports(script, found)
+    return found.finish(path.name, framework)
+
+
+def _chosen(started: Sequence[Started]) -> Started | None:
+    """Choose the program that trains: one that a launcher starts, with most arguments, the last of them."""
+    ranked = [
+        (each.launch.is_distributed, len(each.launch.arguments), number)
+        for number, each in enumerate(started)
+    ]
+    return started[max(ranked)[2]] if ranked else None
+
+
+def _framework(chosen: Started, text: str) -> str:
+    script = chosen.launch.script.lower()
+    known = [name for part, name in _FRAMEWORKS.items() if part in script]
+    flags = {each.text for each in chosen.launch.arguments}
+    if not known and {"--tensor-model-parallel-size", "--micro-batch-size"} & flags:
+        return "megatron-lm"
+    return known[0] if known else ""
+
+
+def _say_exports(script: Script, found: Found) -> None:
+    """Say what a script exports that starts no program, such as one that others source."""
+    for name in sorted(script.exported):
+        _say_variable(name, script.variables.get(name, []), found)
+    if not script.exported:
+        found.miss("", "it starts no Python program and exports nothing")
+
+
+def _say_program(chosen: Started, script: Script, found: Found, framework: str, text: str) -> None:
+    """Say the environment and the arguments of the program that trains."""
+    launch = chosen.launch
+    _say_environment(chosen, script, found, text)
+    where = _at(launch.line, chosen.condition)
+    found.say("args.script", launch.script, where)
+    for name, value, at in _launcher_options(launch.launcher):
+        found.say(name, value, at)
+    is_whole = _say_arguments(launch.arguments, found, framework)
+    if is_whole:
+        found.kinds.add("args")
+
+
+def _say_environment(chosen: Started, script: Script, found: Found, text: str) -> None:
+    launch = chosen.launch
+    directive = _SBATCH.search(text)
+    starts_clean = launch.starts == "clean" or bool(directive and "ALL" not in directive[1].split(","))
+    environment = dict(chosen.environment)
+    if launch.only is not None:
+        environment = {name: held for name, held in environment.items() if name in launch.only}
+        environment |= {name: [] for name in sorted(launch.only) if name not in environment}
+    for name, value in launch.variables:
+        fields = None if value is None else (value,)
+        environment[name] = [Variable(fields, launch.line if value is None else value.line)]
+    for name, held in environment.items():
+        _say_variable(name, held, found)
+    if starts_clean:
+        found.kinds.add("env")
+    for name, held in script.variables.items():
+        if (
+            name.startswith(FIRST_PREFIXES)
+            and name not in script.exported
+            and held
+            and name not in environment
+        ):
+            found.miss(
+                f"line {held[-1].line}", f"{name} is assigned and not exported: the program does not get it"
+            )
+
+
+def _say_variable(name: str, held: Sequence[Variable], found: Found) -> None:
+    """Say one environment variable with the line that sets it and those that it replaces."""
+    if not held:
+        found.say_variable(name, f"${{{name}}}", "exported, and set elsewhere")
+    for each in held:
+        over = f", over line {', '.join(map(str, each.over))}" if each.over else ""
+        if each.fields is None:
+            found.say_variable(name, None, f"{_at(each.line, each.condition)}: unset{over}")
+            continue
+        conditions = [each.condition, *(part.condition for part in each.fields)]
+        condition = next((condition for condition in conditions if condition), "")
+        text = " ".join(part.text for part in each.fields)
+        found.say_variable(name, text, f"{_at(each.line, condition)}{over}")
+
+
+def _at(line: int, condition: str) -> str:
+    return f"line {line} ({condition})" if condition else f"line {line}"
+
+
+def _launcher_options(words: Sequence[Field]) -> Iterator[tuple[str, Value, str]]:
+    """Give what the launcher is told of processes and nodes."""
+    for number, word in enumerate(words):
+        option, equals, value = word.text.partition("=")
+        name = _PLACES.get(option.lstrip("-").replace("-", "_"))
+        given = word._replace(text=value) if equals else words[number + 1 : number + 2]
+        if name and option.startswith("-") and given:
+            held = given if isinstance(given, Field) else given[0]
+            yield name, literal(held.text), _at(word.line, word.condition or held.condition)
+
+
+def _say_arguments(words: Sequence[Field], found: Found, framework: str) -> bool:
+    """Say the arguments of the program; say whether they are all of them."""
+    is_whole = True
+    at = 0
+    position = 0
+    while at < len(words):
+        word = words[at]
+        where = _at(word.line, word.condition)
+        at += 1
+        if word.is_open:
+            found.miss(where, f"{word.text} is handed on, and the script does not say what it is")
+            is_whole = False
+        elif _FLAG.match(word.text) and word.text.startswith("-"):
+            values, at = _values(word, words, at)
+            condition = next((each.condition for each in (word, *values) if each.condition), "")
+            where = _at(word.line, condition)
+            name, value = _flag(word.text.partition("=")[0], [each.text for each in values], framework)
+            found.say(name, value, where)
+            if _CONFIGS.fullmatch(name.removeprefix("args.")) and isinstance(value, str):
+                found.miss(where, f"what {value} sets is not read; give that file too")
+                is_whole = False
+        elif OVERRIDE.fullmatch(word.text) or word.text.startswith("~"):
+            say_override(word.text, found, framework, where)
+        else:
+            found.say(f"args.positional.{position}", word.text, where)
+            position += 1
+    return is_whole
+
+
+def _values(word: Field, words: Sequence[Field], at: int) -> tuple[list[Field], int]:
+    """Give the values of a flag, and where the next flag begins."""
+    _, equals, value = word.text.partition("=")
+    values = [word._replace(text=value)] if equals else []
+    while at < len(words) and not equals:
+        text = words[at].text
+        is_number = re.fullmatch(r"-\.?[0-9].*", text)
+        is_other = (text.startswith("-") and not is_number) or (words[at].is_open and bool(values))
+        if is_other or text == "$@" or (values and OVERRIDE.fullmatch(text)):
+            break
+        values.append(words[at])
+        at += 1
+    return values, at
+
+
+def _flag(flag: str, values: Sequence[str], framework: str) -> tuple[str, Value]:
+    value: Value = True if not values else literal(values[0]) if len(values) == 1 else ",".join(values)
+    return names.flag(flag.lstrip("-"), value, framework)
