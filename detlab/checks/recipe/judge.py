@@ -64,7 +64,9 @@ def is_met(need: Need, settings: Settings) -> bool | None:
     """Say whether a condition is met; None where the recipe does not say."""
     for name in need.names:
         values = settings.values(name)
-        if values and all(need.accepts.accepts(name, value, settings) for value in values):
+        if any(value is not None for value in values) and all(
+            need.accepts.accepts(name, value, settings) for value in values
+        ):
             return True
     first = need.names[0]
     return False if settings.values(first) or settings.says_all_of(first) else None
@@ -113,19 +115,23 @@ def _words(need: Need) -> str:
 
 
 def _matching(pattern: str, settings: Settings) -> list[str]:
-    if _ANY not in pattern:
-        return [pattern] if settings.values(pattern) else []
-    return sorted(name for name in settings.by_name if fnmatchcase(name, pattern))
+    """Find the settings that have a value; one that is said to be unset has none."""
+    names = [pattern] if _ANY not in pattern else sorted(settings.by_name)
+    matching = (name for name in names if name == pattern or fnmatchcase(name, pattern))
+    return [name for name in matching if any(value is not None for value in settings.values(name))]
 
 
 def _of_nothing(rule: Rule, settings: Settings) -> Outcome:
     """Judge a rule of whose settings the recipe says nothing."""
     name = rule.settings[0]
-    is_unset = settings.says_all_of(name)
+    is_unset = bool(settings.values(name)) or settings.says_all_of(name)
     filled = list(_fills(rule, settings, is_unset=is_unset))
     for fill, holds in filled:
         if holds:
             return Outcome(rule, "holds", f"{named(name)} is not set; {fill.by} makes it {fill.value}")
+    if not is_unset and settings.unset_here(name):
+        why = f"{named(name)} is not set here, and what the run inherits is not known"
+        return Outcome(rule, "not checked", why)
     if not is_unset:
         return Outcome(rule, "not checked", f"the source does not say {named(name)}")
     if rule.unset == "accepted":
@@ -190,7 +196,7 @@ def _good(rule: Rule, said: Sequence[str], settings: Settings) -> str:
 
 def _text(setting: Setting) -> str:
     text = written(setting.value)
-    return shorten(text) if text else "empty"
+    return "not set" if setting.value is None else shorten(text) if text else "empty"
 
 
 def _places(said: Sequence[Setting]) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import polars as pl
 
 from detlab.catalog.entry import github
 from detlab.checks.recipe.check import Recipe, settings_of
+from detlab.checks.recipe.differences import Difference, difference, weight
 from detlab.checks.recipe.judge import named
-from detlab.checks.recipe.rules.requirements import written
-from detlab.checks.recipe.settings import Setting, Settings, Value
-from detlab.checks.recipe.topics import SEVERITY, TOPICS, Topic, topic_of
+from detlab.checks.recipe.settings import Settings
+from detlab.checks.recipe.topics import SEVERITY, TOPICS, topic_of
 from detlab.checks.result import CheckResult, NotChecked, Problem, Verified, findings_frame
-from detlab.text import plural, shorten
+from detlab.text import plural
 
 DIFFERENCE_COLUMNS: Final[dict[str, Any]] = {
     "setting": pl.String,
@@ -28,35 +27,8 @@ DIFFERENCE_COLUMNS: Final[dict[str, Any]] = {
 """Columns of the table of differences: the setting, what it is about, what the difference is worth, and
 what each run says."""
 
-_ABSENT: Final = "not set"
-_NUMBERED: Final = ("args", "torch", "place")
-"""Kinds of settings whose texts may be numbers: 1e-4 is 0.0001; a version 3.10 is not 3.1."""
-
-_RANKS: Final = re.compile(r"rank [0-9][0-9, -]*$")
 _MAX_NAMED: Final = 6
 _CROSS_ALLOCATION: Final = github("NVIDIA/Megatron-LM#1881")
-
-
-class Difference(NamedTuple):
-    """One setting that two runs do not share.
-
-    Attributes
-    ----------
-    setting
-        Its name, see `detlab.checks.recipe.settings`.
-    topic
-        What it is about and what a difference is worth.
-    a, b
-        What each run says.
-    where
-        The places that say so.
-    """
-
-    setting: str
-    topic: Topic
-    a: str
-    b: str
-    where: str
 
 
 def compare_recipes(a: Recipe, b: Recipe) -> CheckResult:
@@ -87,8 +59,8 @@ def compared(a: Settings, b: Settings) -> CheckResult:
     names = sorted(set(a.by_name) | set(b.by_name))
     one_sided = [name for name in names if not (_is_known(a, name) and _is_known(b, name))]
     common = [name for name in names if name not in set(one_sided)]
-    found = [each for name in common if (each := _difference(name, a, b)) is not None]
-    found.sort(key=_weight)
+    found = [each for name in common if (each := difference(name, a, b)) is not None]
+    found.sort(key=weight)
     return CheckResult(
         check="recipe",
         subjects=(a.label, b.label),
@@ -101,68 +73,15 @@ def compared(a: Settings, b: Settings) -> CheckResult:
         problems=tuple(Problem(each.label, problem) for each in (a, b) for problem in each.problems),
         notes=tuple(_notes(found)),
         table=pl.DataFrame(
-            [(each.setting, each.topic.name, each.topic.group, each.a, each.b) for each in found],
+            [(each.setting, each.topic.name, each.group, each.a, each.b) for each in found],
             DIFFERENCE_COLUMNS,
             orient="row",
         ),
     )
 
 
-def _weight(difference: Difference) -> tuple[int, int, str]:
-    """Order differences: the worst first, then by topic and name."""
-    topic = difference.topic
-    return list(SEVERITY).index(topic.group), TOPICS.index(topic), difference.setting
-
-
 def _is_known(settings: Settings, name: str) -> bool:
-    return bool(settings.by_name.get(name)) or settings.says_all_of(name)
-
-
-def _difference(name: str, a: Settings, b: Settings) -> Difference | None:
-    """Compare one setting: as sets of values, and rank by rank where ranks do not agree."""
-    said_a, said_b = a.by_name.get(name, ()), b.by_name.get(name, ())
-    if _as_compared(name, said_a) == _as_compared(name, said_b):
-        return None
-    where = ", ".join(dict.fromkeys(said[0].where for said in (said_a, said_b) if said and said[0].where))
-    return Difference(name, topic_of(name), _shown(said_a), _shown(said_b), where)
-
-
-def _as_compared(name: str, said: Sequence[Setting]) -> frozenset[tuple[str, str]]:
-    values = {(_plain(name, each.value), _ranks(each)) for each in said} - {(_ABSENT, "")}
-    if len({value for value, _ in values}) == 1:
-        return frozenset((value, "") for value, _ in values)
-    return frozenset(values)
-
-
-def _plain(name: str, value: Value) -> str:
-    """Write a value so that spellings of one number or flag are equal."""
-    text = written(value)
-    if value is None or (not text and not name.startswith("env.")):
-        return _ABSENT
-    if not name.startswith(_NUMBERED):
-        return text
-    if text.lower() in ("true", "false"):
-        return text.lower()
-    try:
-        return repr(float(text))
-    except ValueError:
-        return text
-
-
-def _ranks(setting: Setting) -> str:
-    """Name the ranks that say it; nothing where all of them do, or where it is no matter of ranks."""
-    return next((part for part in setting.where.split(": ") if _RANKS.match(part)), "")
-
-
-def _shown(said: Sequence[Setting]) -> str:
-    texts: dict[str, list[str]] = defaultdict(list)
-    for each in said:
-        texts[shorten(written(each.value)) or _ABSENT].append(_ranks(each))
-    if len(texts) <= 1:
-        return next(iter(texts), _ABSENT)
-    return "; ".join(
-        f"{text} ({', '.join(filter(None, ranks))})" if any(ranks) else text for text, ranks in texts.items()
-    )
+    return bool(settings.by_name.get(name)) or settings.unset_here(name)
 
 
 def _frameworks(a: Settings, b: Settings) -> Iterator[dict[str, Any]]:
@@ -182,25 +101,24 @@ def _frameworks(a: Settings, b: Settings) -> Iterator[dict[str, Any]]:
         }
 
 
-def _finding(difference: Difference) -> dict[str, Any]:
-    topic = difference.topic
+def _finding(each: Difference) -> dict[str, Any]:
     advice = {
         "breaks the comparison": "make it equal and run again before the bits are compared",
         "may explain a difference": "if the bits differ, make it equal and compare again",
         "harmless": "",
     }
     return {
-        "component": topic.name,
-        "severity": SEVERITY[topic.group],
-        "found": f"{named(difference.setting)} is {difference.a} and {difference.b}",
-        "expected": "" if topic.group == "harmless" else "equal",
-        "where": difference.where,
-        "why": topic.why,
-        "next": advice[topic.group],
-        "setting": difference.setting,
-        "group": topic.group,
-        "a": difference.a,
-        "b": difference.b,
+        "component": each.topic.name,
+        "severity": SEVERITY[each.group],
+        "found": f"{named(each.setting)} is {each.a} and {each.b}",
+        "expected": "" if each.group == "harmless" else "equal",
+        "where": each.where,
+        "why": each.topic.why,
+        "next": advice[each.group],
+        "setting": each.setting,
+        "group": each.group,
+        "a": each.a,
+        "b": each.b,
     }
 
 
@@ -235,10 +153,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _notes(found: Sequence[Difference]) -> Iterator[str]:
-    counts = Counter(each.topic.group for each in found)
+    counts = Counter(each.group for each in found)
     if found:
         yield "; ".join(f"{counts[group]} {group}" for group in SEVERITY if counts[group])
-    telling = {each.topic.name for each in found if each.topic.group != "harmless"}
+    telling = {each.topic.name for each in found if each.group != "harmless"}
     if telling == {"hosts and topology"}:
         names = ", ".join(named(each.setting) for each in found if each.topic.name in telling)
         yield (

@@ -1,5 +1,7 @@
 """Two recipes: what differs is named, grouped by what it means, and what is not known is said."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +38,7 @@ def test_a_recipe_is_equal_to_itself():
         ("args.dataset.random_seed", 1, "seeds", BREAKS),
         ("args.data_path", "/data/other", "data", BREAKS),
         ("args.split", "9,1,0", "data", BREAKS),
-        ("args.dataloader.in_order", False, "data", BREAKS),
+        ("args.dataloader.in_order", True, "data", BREAKS),
         ("args.micro_batch_size", 8, "batch sizes", BREAKS),
         ("args.rampup_batch_size", "16,16,300", "batch sizes", BREAKS),
         ("args.tensor_model_parallel_size", 4, "parallel layout", BREAKS),
@@ -137,6 +139,25 @@ def test_what_one_side_knows_to_be_unset_is_a_difference():
         ("args.seed", "1", "not set"),
         ("args.split", "not set", "9,1"),
     ]
+
+
+def test_a_flag_that_is_off_or_not_set_may_be_the_same():
+    result = changed("args.sequence_parallel", False)
+    assert rows(result) == [("parallel layout", EXPLAINS, "args.sequence_parallel", "not set", "false")]
+
+
+def test_a_variable_that_one_script_leaves_to_its_caller_may_be_the_same():
+    scripts = [
+        replace(settings(content, kinds={"args"}), partly=frozenset({"env"}))
+        for content in ({"env.NCCL_ALGO": "Ring", "args.seed": 1}, {"args.seed": 1})
+    ]
+    result = compare_recipes(*scripts)
+    assert rows(result) == [("choice of kernels", EXPLAINS, "env.NCCL_ALGO", "Ring", "not set here")]
+
+
+def test_what_is_said_to_be_unset_is_unset():
+    a, b = settings({"env.NCCL_ALGO": None, "args.seed": 1}), settings({"args.seed": 1})
+    assert compare_recipes(a, b).findings.height == 0
 
 
 def test_what_neither_speaks_of_is_not_checked():

@@ -1,5 +1,7 @@
 """What a rule says of settings that are unset, unknown, filled, or of another version or framework."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +105,16 @@ def test_an_environment_that_is_not_all_known_is_not_taken_for_unset():
     assert state(result, "DET002") == ("not checked", "the source does not say NCCL_ALGO")
 
 
+def test_what_is_said_to_be_unset_is_unset():
+    result = check_recipe(make(env__NCCL_ALGO=None, version__megatron_core="0.16.1", kinds=()))
+    assert found(result) == {"DET002": "NCCL_ALGO is not set"}
+
+
+def test_what_a_script_leaves_to_its_caller_is_not_checked():
+    script = replace(make(without=["env.NCCL_ALGO"], kinds=ALL - {"env"}), partly=frozenset({"env"}))
+    assert "not set here" in state(check_recipe(script), "DET002")[1]
+
+
 def test_torchs_flag_need_not_be_known_where_the_framework_sets_it():
     result = check_recipe(make(without=["torch.deterministic"], kinds=ALL - {"torch"}))
     assert state(result, "DET030")[0] == "holds"
@@ -201,8 +213,6 @@ def test_a_folder_of_a_node_is_shared_by_the_ranks_of_one_host(hosts, codes):
 
 
 def test_a_problem_of_the_source_makes_a_clean_check_invalid():
-    from dataclasses import replace
-
     result = check_recipe(replace(make(), problems=("line 3: cannot be read",)))
     assert (result.verdict, result.exit_code) == ("invalid", 2)
 
