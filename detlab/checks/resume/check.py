@@ -11,10 +11,10 @@ import polars as pl
 from detlab.checks.checkpoints.layout import Checkpoint
 from detlab.checks.result import CheckResult, NotChecked, Problem, findings_frame
 from detlab.checks.resume import calls as called
-from detlab.checks.resume import controls as planted
 from detlab.checks.resume import events, numbers, rebuilt, saved
+from detlab.checks.resume import negative_controls as planted
 from detlab.checks.resume.components import BOOKKEEPING, COMPONENTS, RECIPE
-from detlab.checks.resume.controls import Control
+from detlab.checks.resume.negative_controls import Control
 from detlab.checks.resume.samples import judge_order, window_of
 from detlab.checks.resume.sides import KINDS, ResumeSide, as_side
 from detlab.checks.resume.state import Judged, judge

@@ -102,6 +102,9 @@ RULES: Final = (
          "Megatron, Hugging Face rng_state.pth, Accelerate"),
     Rule("scheduler", r"opt_param_scheduler|lr_scheduler|(?:^|[._/])schedulers?(?:$|[._/])", "",
          "Megatron, torch, Hugging Face scheduler.pt, torchtitan"),
+    Rule("scheduler", r"^_?(?:last_lr|last_epoch|base_lrs|step_count|lr_lambdas)(?:$|\.)", "scalar",
+         "torch, Hugging Face scheduler.pt"),
+    Rule(RNG, r"^(?:python|numpy|cpu|cuda)(?:$|\.)", "", "Hugging Face rng_state.pth"),
     Rule(POSITION, _word("consumed_train_samples", "consumed_valid_samples", "consumed_samples",
                          "skipped_train_samples", "dataloaders?", "data_loaders?", "data_iterators?",
                          "data_iter", "dataset_state", "_?num_batches_fetched", "_?num_yielded",
@@ -109,9 +112,9 @@ RULES: Final = (
                          "cursor", "batch_idx", "batches_seen", "global_steps?", "global_samples",
                          "skipped_steps", "train_state"), "",
          "Megatron, torchdata, torchtitan, DeepSpeed, Hugging Face trainer_state.json"),
-    Rule(POSITION, r"^(?:[\w-]+[./])?(?:iteration|epoch|step)$", "", "Megatron, torchtitan, Hugging Face"),
+    Rule(POSITION, r"^(?:(?!args)[\w-]+[./])?(?:iteration|epoch|step)$", "", "Megatron, torchtitan"),
     Rule(FP8, r"_?extra_state|fp8|quantizer|scale_inv|amax", "", "Transformer Engine, torchao"),
-    Rule(BOOKKEEPING, r"timestamp|date|(?:^|[._])(?:time|host|hostname|user|uuid|pid|commit|created|version|"
+    Rule(BOOKKEEPING, r"timestamp|(?:^|[._])(?:date|time|host|hostname|user|uuid|pid|commit|created|version|"
          r"url|rank|local_rank|name|comment|log|logs)(?:$|[._])|version|paths?(?:$|[._])|_at$|"
          r"(?:^|[._])(?:dir|directory|folder|file)s?(?:$|[._])|_dir$|wandb|tensorboard|content_metadata|"
          r"floating_point_operations|run_id|elapsed|duration|sharded_state_dict|buffer_names|param_shapes",
@@ -121,7 +124,8 @@ RULES: Final = (
          "scalar", "Megatron"),
     Rule(RECIPE, r"^(?:[\w-]+\.)*(?:args|run_config|ds_config|config|hparams|hyper_parameters)(?:\.|$)", "",
          "Megatron, DeepSpeed"),
-    Rule(BOOKKEEPING, r"log_history", "", "Hugging Face trainer_state.json"),
+    Rule(RECIPE, r"(?:^|\.)(?:dp|mp|tp|pp)_world_size$", "", "DeepSpeed"),
+    Rule(BOOKKEEPING, r"log_history", "scalar", "Hugging Face trainer_state.json"),
     Rule(OTHER, r"^(?:[\w-]+\.)?(?:chained_)?optim(?:izer)?s?(?:[._]|$)", "", "what an optimizer has beside"),
     Rule(PARAMETERS, r"^(?:rank\d+\.)?(?:model\d*|module|state_dict|network|net)(?:\.|$)", "",
          "Megatron, DeepSpeed, torch"),

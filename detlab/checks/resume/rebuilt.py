@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from detlab.checks.checkpoints.layout import Checkpoint, Piece, TensorLeaf
 from detlab.checks.result import NotChecked, Verified
 from detlab.checks.resume.components import MASTER, PARAMETERS, component_of
-from detlab.checks.resume.controls import Control
+from detlab.checks.resume.negative_controls import Control
 from detlab.checks.resume.state import Judged
 from detlab.checks.resume.words import MORE_COLUMNS, Stage, counted, listed
 

@@ -12,7 +12,7 @@ import polars as pl
 from detlab.checks.checkpoints.layout import Checkpoint, Leaf, ScalarLeaf, TensorLeaf
 from detlab.checks.result import NotChecked, Problem
 from detlab.checks.resume.components import component_of
-from detlab.checks.resume.controls import Control, catches
+from detlab.checks.resume.negative_controls import Control, catches
 from detlab.checks.resume.state import STATE_SCHEMA, judge
 from detlab.checks.resume.words import Stage, counted
 from detlab.errors import InputError
