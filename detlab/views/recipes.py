@@ -1,75 +1,69 @@
-"""What two runs say about how they were made: only what differs, and the versions of both."""
+"""What two runs say about how they were made: what differs, what that is worth, and the versions of both."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+from detlab.checks.recipe.differences import difference, shown, weight
+from detlab.checks.recipe.settings import Setting, Settings
+from detlab.checks.recipe.sources import read_settings
 from detlab.comparison import Comparison
-from detlab.run import Run, spans
+from detlab.run import Run
 from detlab.schema import Coordinate
 
 
 class Entry(NamedTuple):
-    """One entry of a recipe: its dotted name and what each run says, empty where it says nothing."""
+    """One setting that two runs do not share: its name, what that is worth, and what each run says."""
 
     name: str
+    group: str
     a: str
     b: str
 
-    @property
-    def differs(self) -> bool:
-        """Whether the runs disagree."""
-        return self.a != self.b
+
+class Recipes(NamedTuple):
+    """What two runs say: the settings that differ, worst first, and the versions that do not."""
+
+    differing: list[Entry]
+    versions: list[tuple[str, str]]
+    is_empty: bool
 
 
-def recipe_entries(cmp: Comparison) -> list[Entry]:
-    """List every entry of the manifests and of the recipes of the compared ranks, by name.
-
-    An entry that the ranks of one run do not agree on names the ranks with each value.
-    """
+def compared_recipes(cmp: Comparison) -> Recipes:
+    """Compare the manifests and the recipes of the compared ranks, see `detlab.checks.recipe`."""
     places = {rank.coordinate for rank in cmp.ranks}
-    a, b = _recipe(cmp.a, places), _recipe(cmp.b, places)
-    return [Entry(name, a.get(name, ""), b.get(name, "")) for name in sorted(a | b)]
+    a, b = _settings(cmp.a, places), _settings(cmp.b, places)
+    names = sorted(set(a.by_name) | set(b.by_name))
+    found = sorted(filter(None, (difference(name, a, b) for name in names)), key=weight)
+    differs = {each.setting for each in found}
+    return Recipes(
+        differing=[Entry(each.setting, each.group, each.a, each.b) for each in found],
+        versions=[
+            (name, shown(a.by_name[name]))
+            for name in names
+            if name.startswith("version.") and name not in differs
+        ],
+        is_empty=not names,
+    )
 
 
-def is_version(entry: Entry) -> bool:
-    """Say whether an entry is the version of something."""
-    return "version" in entry.name.lower()
-
-
-def _recipe(run: Run, places: set[Coordinate]) -> dict[str, str]:
-    ranks: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    compared = [trace for trace in run.ranks if trace.header.coordinate in places]
-    for trace in compared:
-        for name, value in _flat(trace.header.recipe):
-            ranks[name][value].append(trace.header.rank)
-    merged = {name: _merged(values, len(compared)) for name, values in ranks.items()}
+def _settings(run: Run, places: set[Coordinate]) -> Settings:
+    """Read the settings of the compared ranks, and what the manifest says beside them."""
+    ranks = tuple(trace for trace in run.ranks if trace.header.coordinate in places)
+    settings = read_settings(replace(run, ranks=ranks))
     told = run.manifest
-    manifest = {
-        "created": told.created,
-        "recorder": told.recorder,
-        "layout": told.layout,
-        "racks": told.racks,
+    manifest: Mapping[str, object] = {
+        "time.created": told.created,
+        **{f"recorder.{name}": value for name, value in told.recorder.items()},
+        "place.racks": told.racks or None,
     }
-    return merged | dict(_flat(manifest, "manifest."))
-
-
-def _merged(values: Mapping[str, list[int]], num_ranks: int) -> str:
-    if len(values) == 1:
-        value, ranks = next(iter(values.items()))
-        return value if len(ranks) == num_ranks else f"{value} (only ranks {spans(ranks)})"
-    return "; ".join(f"{value} (ranks {spans(ranks)})" for value, ranks in sorted(values.items()))
-
-
-def _flat(content: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in content.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield (
-                f"{prefix}{name}",
-                value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
-            )
+    more = {
+        name: (Setting(name, value if isinstance(value, str) else json.dumps(value), f"manifest: {name}"),)
+        for name, value in manifest.items()
+        if value is not None
+    }
+    known = frozenset(settings.kinds | {"place", "version", "args", "time", "recorder"})
+    return replace(settings, by_name={**settings.by_name, **more}, kinds=known, env_prefixes=())

@@ -19,7 +19,7 @@ from detlab.views.fill import make_grid
 from detlab.views.map_html import map_html, swatch
 from detlab.views.palette import VERDICT_COLOURS, css
 from detlab.views.path_svg import paths_html
-from detlab.views.recipes import is_version, recipe_entries
+from detlab.views.recipes import compared_recipes
 from detlab.views.routes import Routes
 from detlab.views.sections_notes import next_section, notes_section
 from detlab.views.series import (
@@ -298,21 +298,18 @@ def problems(cmp: Comparison) -> str:
 
 
 def recipes(cmp: Comparison) -> str:
-    """Show where the manifests and recipes of the runs differ, and the versions of both."""
-    entries = recipe_entries(cmp)
-    differing = [entry for entry in entries if entry.differs]
-    versions = [entry for entry in entries if is_version(entry) and not entry.differs]
+    """Show where manifests and recipes differ, what that is worth, and the versions of both."""
+    found = compared_recipes(cmp)
     said = "<p>The recorded manifests and recipes do not differ.</p>"
-    if differing:
+    if found.differing:
         rows = [
-            (entry.name, shorten(entry.a, 200) or None, shorten(entry.b, 200) or None) for entry in differing
+            (each.name, each.group, shorten(each.a, 200), shorten(each.b, 200)) for each in found.differing
         ]
-        said = table(
-            ("entry", "a", "b"), rows[:MAX_ROWS], "Where manifests and recipes differ", len(rows) - MAX_ROWS
-        )
-    if not entries:
+        headings = ("setting", "the difference", "a", "b")
+        said = table(headings, rows[:MAX_ROWS], "Where manifests and recipes differ", len(rows) - MAX_ROWS)
+    if found.is_empty:
         said = "<p>No recipe was recorded.</p>"
-    alike = [(entry.name, shorten(entry.a, 200)) for entry in versions[:MAX_ROWS]]
+    alike = [(name, shorten(value, 200)) for name, value in found.versions[:MAX_ROWS]]
     return said + (table(("version", "both"), alike, "Versions that are the same") if alike else "")
 
 

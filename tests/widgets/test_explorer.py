@@ -350,7 +350,7 @@ def test_the_bundle_says_all_of_it_without_a_kernel(tmp_path):
     assert data["text/plain"] == repr(view.cmp)
     text = read(data["text/html"]).text
     for said in ("DIVERGED", "Findings", "origins", "First divergence of each rank", "grad norm", "Coverage",
-                 "manifest.created", "Selected call", "1/0/backward/embedding.word_embeddings"):  # fmt: skip
+                 "time.created", "Selected call", "1/0/backward/embedding.word_embeddings"):  # fmt: skip
         assert said in text, said
     assert sum(len(str(content)) for content in data.values()) < 300_000
 

@@ -71,6 +71,7 @@ TOPICS: Final = (
                 "DETLAB_*"
             ),
             "time.*",
+            "recorder.*",
             "place.local_rank",
             "version.detlab",
             "torch.grad_mode",
