@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from detlab.captures.process import (
+    KEPT_PREFIXES,
+    kept_environment,
+    module_flags,
+    package_versions,
+    process_flags,
+)
 from detlab.captures.state import torch_state
 
-_ENV_PREFIXES: Final = (
-    "CUDA_",
-    "FLASH_",
-    "MKL_",
-    "NCCL_",
-    "NVIDIA_",
-    "NVTE_",
-    "OMP_",
-    "PYTORCH_",
-    "TORCH_",
-    "CUBLAS",
-)
-
+if TYPE_CHECKING:
+    from torch import nn
 
 HOST_VARIABLE: Final = "DETLAB_HOST"
 """Environment variable that names the host in the recipe, where the machine's own name should not be told."""
@@ -31,7 +27,9 @@ RACK_VARIABLE: Final = "DETLAB_RACK"
 """Environment variable that names the rack or switch of the host; no machine knows its own."""
 
 
-def rank_recipe(arguments: Mapping[str, object], configs: Mapping[str, object]) -> dict[str, object]:
+def rank_recipe(
+    arguments: Mapping[str, object], configs: Mapping[str, object], chunks: Iterable[nn.Module] = ()
+) -> dict[str, object]:
     """Collect what this rank would be run with again.
 
     Parameters
@@ -40,17 +38,27 @@ def rank_recipe(arguments: Mapping[str, object], configs: Mapping[str, object]) 
         The arguments of the training script.
     configs
         Configuration dataclasses by name, such as ``model`` and ``optimizer``.
+    chunks
+        The model, or its pipeline chunks, for the flags that its modules hold.
 
     Returns
     -------
     ``host``, where they are known ``rack`` and ``local_rank``, then ``state`` (flags, threads, versions),
-    ``env``, ``arguments`` and one mapping per config.
+    ``env``, ``modules`` (flags that modules hold), ``recorder.environment`` (beginnings of the variables that
+    ``env`` speaks of), ``arguments`` and one mapping per config.
     """
-    state = torch_state()
+    state = torch_state() | process_flags()
     state.pop("env")
-    env = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_ENV_PREFIXES)}
-    named = {name: plain(config) for name, config in configs.items()}
-    return {**_place(), "state": state, "env": env, "arguments": plain(arguments), **named}
+    state["versions"] = package_versions() | state["versions"]
+    return {
+        **_place(),
+        "state": state,
+        "env": kept_environment(os.environ),
+        "recorder": {"environment": list(KEPT_PREFIXES)},
+        "modules": module_flags(chunks),
+        "arguments": plain(arguments),
+        **{name: plain(config) for name, config in configs.items()},
+    }
 
 
 def _place() -> dict[str, object]:

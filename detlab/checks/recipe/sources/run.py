@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +25,7 @@ FIRST_PREFIXES: Final = (
     "TORCH_",
     "CUBLAS",
 )
-"""Beginnings of the variables that a recorder kept which does not say in the manifest which ones it keeps."""
+"""Beginnings of the variables that a recorder kept which does not say in the recipe which ones it keeps."""
 
 _PLACE: Final = ("host", "rack", "local_rank")
 
@@ -65,7 +65,7 @@ def run_settings(run: Run) -> Settings:
     if not any(headers.values()):
         found.miss("recipe", "no rank says how it was set up")
     settings = found.finish(run.label, _framework(headers))
-    return replace(settings, env_prefixes=_prefixes(run))
+    return replace(settings, env_prefixes=_prefixes(headers.values()))
 
 
 def _by_value(headers: Mapping[int, Mapping[str, object]]) -> dict[_Said, list[int]]:
@@ -82,7 +82,7 @@ def _by_value(headers: Mapping[int, Mapping[str, object]]) -> dict[_Said, list[i
 
 
 def _said(recipe: Mapping[str, object]) -> Iterator[_Said]:
-    for leaf in walk(dict(recipe)):
+    for leaf in walk({name: value for name, value in recipe.items() if name != "recorder"}):
         yield from _settings_of(leaf)
 
 
@@ -96,8 +96,10 @@ def _settings_of(leaf: Leaf) -> Iterator[_Said]:
         name = f"version.{package('.'.join(rest[1:]))}"
     elif section == "state":
         name = f"torch.{dotted}"
-    elif section in ("env", "module", "place", "time"):
+    elif section in ("env", "place", "time"):
         name = f"{section}.{dotted}"
+    elif section == "modules":
+        name = f"module.{dotted}"
     elif section == "arguments":
         name = names.field(rest, "")
     else:
@@ -124,10 +126,16 @@ def _tell_kinds(headers: Mapping[int, Mapping[str, Any]], found: Found) -> None:
         found.kinds.add("args")
 
 
-def _prefixes(run: Run) -> tuple[str, ...]:
-    """Say of which environment variables the recorder speaks at all."""
-    told = run.manifest.recorder.get("environment")
-    return tuple(map(str, told)) if isinstance(told, list | tuple) and told else FIRST_PREFIXES
+def _prefixes(recipes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Say of which environment variables every rank's recorder speaks."""
+    told = [_told(recipe) for recipe in recipes]
+    return tuple(prefix for prefix in told[0] if all(prefix in each for each in told)) if told else ()
+
+
+def _told(recipe: Mapping[str, Any]) -> tuple[str, ...]:
+    recorder = recipe.get("recorder")
+    prefixes = recorder.get("environment") if isinstance(recorder, Mapping) else None
+    return tuple(map(str, prefixes)) if isinstance(prefixes, list | tuple) and prefixes else FIRST_PREFIXES
 
 
 def _framework(headers: Mapping[int, Mapping[str, Any]]) -> str:

@@ -135,6 +135,12 @@ def _say_environment(chosen: Started, script: Script, found: Found, text: str) -
         environment[name] = [Variable(fields, launch.line if value is None else value.line)]
     for name, held in environment.items():
         _say_variable(name, held, found)
+    if directive and starts_clean and launch.is_srun and not launch.exports:
+        found.miss(
+            f"line {launch.line}",
+            f"under #SBATCH --export={directive[1]} srun hands on nothing that the script exports "
+            "(SLURM_EXPORT_ENV); give srun --export=ALL",
+        )
     if starts_clean:
         found.kinds.add("env")
     for name, held in script.variables.items():

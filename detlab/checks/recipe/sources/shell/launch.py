@@ -46,6 +46,8 @@ class Launch:
         Names that are handed on, where a wrapper hands on no others; None for all.
     starts
         What the environment starts from, if it is not that of the script: ``clean`` or ``container``.
+    is_srun, exports
+        Whether Slurm's ``srun`` starts it, and whether that is told what to hand on.
     is_distributed
         Whether a launcher of many processes starts it.
     notes
@@ -61,6 +63,8 @@ class Launch:
     variables: list[tuple[str, Field | None]] = field(default_factory=list)
     only: set[str] | None = None
     starts: str = ""
+    is_srun: bool = False
+    exports: bool = False
     is_distributed: bool = False
     notes: list[str] = field(default_factory=list)
     shell: Field | None = None
@@ -135,6 +139,7 @@ def _wrapper(name: str, words: Sequence[Field], at: int, launch: Launch) -> int:
     """Step over the options of a wrapper up to the program, and read those about the environment."""
     if name in _CONTAINERS:
         launch.starts, launch.only = "container", set()
+    launch.is_srun = launch.is_srun or name == "srun"
     while at < len(words) and not _is_program(words[at]):
         option, equals, value = words[at].text.partition("=")
         step = _option(name, option, words[at]._replace(text=value) if equals else None, words, at, launch)
@@ -184,6 +189,7 @@ def _set(word: Field, launch: Launch) -> None:
 
 def _exported(given: Field, launch: Launch) -> None:
     """Read what ``srun --export`` hands on: ALL, NONE, names, and assignments; without ALL nothing else."""
+    launch.exports = True
     items = [item for item in given.text.split(",") if item]
     if "ALL" not in items:
         launch.only, launch.starts = set(), "clean"
