@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any, Final
 
@@ -11,8 +12,10 @@ import polars as pl
 from detlab.checks.recipe.judge import Outcome, judge
 from detlab.checks.recipe.rules import RULES
 from detlab.checks.recipe.rules.requirements import Before
+from detlab.checks.recipe.rules.rule import FRAMEWORKS
 from detlab.checks.recipe.settings import Settings
 from detlab.checks.result import CheckResult, NotChecked, Problem, Verified, findings_frame
+from detlab.errors import InputError
 from detlab.run import Run
 
 Recipe = Run | Settings | Mapping[str, Any] | str | PathLike[str]
@@ -31,7 +34,9 @@ RULE_COLUMNS: Final[dict[str, Any]] = {
 _MORE: Final[dict[str, Any]] = {"setting": pl.String, "otherwise": pl.String, "sources": pl.List(pl.String)}
 
 
-def check_recipe(source: Recipe | None = None, *, model: Any = None) -> CheckResult:
+def check_recipe(
+    source: Recipe | None = None, *, model: Any = None, framework: str | None = None
+) -> CheckResult:
     """Hold every rule of ``docs/rules.md`` against a recipe.
 
     Parameters
@@ -42,6 +47,9 @@ def check_recipe(source: Recipe | None = None, *, model: Any = None) -> CheckRes
         the model is built.
     model
         Of this process: the model, so that flags that did not reach its modules are seen.
+    framework
+        ``megatron-lm``, ``megatron-bridge``, ``nemo``, ``torchtitan`` or ``torch``, where the source does not
+        tell, as an environment does not.
 
     Returns
     -------
@@ -53,9 +61,16 @@ def check_recipe(source: Recipe | None = None, *, model: Any = None) -> CheckRes
     Raises
     ------
     InputError
-        The source cannot be read, or is of no known kind.
+        The source cannot be read, or is of no known kind; or no framework is called so.
     """
-    return judged(settings_of(source, model=model))
+    settings = settings_of(source, model=model)
+    return judged(settings if framework is None else replace(settings, framework=_known(framework)))
+
+
+def _known(framework: str) -> str:
+    if framework not in FRAMEWORKS:
+        raise InputError(f"no rules are written for '{framework}'.", f"give one of {', '.join(FRAMEWORKS)}")
+    return framework
 
 
 def settings_of(source: Recipe | None, *, model: Any = None) -> Settings:
@@ -122,5 +137,5 @@ def _row(outcome: Outcome) -> dict[str, str]:
 
 def _notes(settings: Settings) -> tuple[str, ...]:
     if not settings.framework:
-        return ("the source does not name its framework: rules of one framework were not checked",)
+        return ("the source does not name its framework: rules of one were not checked; give framework=…",)
     return ()

@@ -54,7 +54,9 @@ def judge(rule: Rule, settings: Settings) -> Outcome:
     unknown = next((need for need in rule.when if is_met(need, settings) is None), None)
     if unknown is not None:
         return Outcome(
-            rule, "not checked", f"the source does not say whether it is needed: {named(unknown.names[0])}"
+            rule,
+            "not checked",
+            f"whether it is needed is not known: the source does not say {named(unknown.names[0])}",
         )
     said = [name for pattern in rule.settings for name in _matching(pattern, settings)]
     return _of_values(rule, said, settings) if said else _of_nothing(rule, settings)
@@ -128,7 +130,8 @@ def _of_nothing(rule: Rule, settings: Settings) -> Outcome:
     filled = list(_fills(rule, settings, is_unset=is_unset))
     for fill, holds in filled:
         if holds:
-            return Outcome(rule, "holds", f"{named(name)} is not set; {fill.by} makes it {fill.value}")
+            unset = f"{named(name)} is not set; " if is_unset else ""
+            return Outcome(rule, "holds", f"{unset}{fill.by} makes {named(name)} {fill.value}")
     if not is_unset and settings.unset_here(name):
         why = f"{named(name)} is not set here, and what the run inherits is not known"
         return Outcome(rule, "not checked", why)
@@ -146,13 +149,17 @@ def _of_nothing(rule: Rule, settings: Settings) -> Outcome:
 def _fills(rule: Rule, settings: Settings, *, is_unset: bool) -> Iterator[tuple[Filled, bool | None]]:
     """Give what may fill the setting, and whether it does."""
     for fill in rule.unset if isinstance(rule.unset, tuple) else ():
-        if not (is_unset or fill.overwrites):
+        if not (is_unset or fill.overwrites) or not _is_of(fill, settings):
             continue
         needs = [is_met(need, settings) for need in fill.when]
         if fill.versions is not None:
             of_them = is_in(fill.versions, settings)
             needs.append(True if of_them is None and not fill.must_know else of_them)
         yield fill, False if False in needs else None if None in needs else True
+
+
+def _is_of(fill: Filled, settings: Settings) -> bool:
+    return not fill.frameworks or settings.framework in fill.frameworks
 
 
 def _of_values(rule: Rule, said: Sequence[str], settings: Settings) -> Outcome:

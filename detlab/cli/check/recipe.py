@@ -24,6 +24,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "b", metavar="B", nargs="?", help="another one: list what is not equal, and whether that matters"
     )
+    parser.add_argument(
+        "--framework", metavar="NAME", help="megatron-lm, megatron-bridge, nemo, torchtitan or torch"
+    )
     add_output_options(parser)
     parser.set_defaults(run=run)
 
@@ -33,5 +36,6 @@ def run(args: argparse.Namespace) -> int:
     from detlab.checks import check_recipe, compare_recipes
     from detlab.cli.outcome import finish
 
-    result = check_recipe(args.a) if args.b is None else compare_recipes(args.a, args.b)
-    return finish(result, args)
+    if args.b is not None:
+        return finish(compare_recipes(args.a, args.b), args)
+    return finish(check_recipe(args.a, framework=args.framework), args)

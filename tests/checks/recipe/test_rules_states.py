@@ -91,7 +91,7 @@ def test_what_a_file_cannot_know_is_not_checked_by_its_code(recipe):
 def test_what_is_unset_is_filled_by_the_deterministic_mode(name):
     result = check_recipe(make(without=[f"env.{name}"]))
     assert result.verdict == "pass"
-    assert any(name in each.says and "deterministic mode makes it" in each.says for each in result.verified)
+    assert any(name in each.says and "deterministic mode makes" in each.says for each in result.verified)
 
 
 @pytest.mark.parametrize("name", ["NCCL_ALGO", "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "CUBLAS_WORKSPACE_CONFIG"])
@@ -138,6 +138,14 @@ def test_a_rule_of_a_framework_is_not_checked_where_none_is_named():
     assert "megatron-lm" in state(result, "DET002")[1]
     assert state(result, "DET002")[0] == "not checked"
     assert any("framework" in note for note in result.notes)
+
+
+def test_what_torchtitan_sets_itself_need_not_be_known():
+    unsaid = ["torch.cudnn_benchmark", "torch.deterministic", "env.CUBLAS_WORKSPACE_CONFIG"]
+    result = check_recipe(make("torchtitan", without=unsaid, kinds=()))
+    assert {state(result, code)[0] for code in ("DET030", "DET033", "DET038")} == {"holds"}
+    plain = check_recipe(make("torch", without=unsaid, kinds=()))
+    assert {state(plain, code)[0] for code in ("DET030", "DET033", "DET038")} == {"not checked"}
 
 
 def test_tree_is_rejected_by_megatron_and_accepted_by_torchtitan():

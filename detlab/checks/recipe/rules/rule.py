@@ -54,6 +54,8 @@ class Filled(NamedTuple):
         The versions that do so; with ``must_know`` the version has to be known, as older ones do not.
     overwrites
         Whether it replaces a value that somebody set, so that nothing need be known of it.
+    frameworks
+        The frameworks that do so; none for all.
     """
 
     value: str
@@ -62,6 +64,7 @@ class Filled(NamedTuple):
     versions: Versions | None = None
     must_know: bool = False
     overwrites: bool = False
+    frameworks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,9 @@ class Rule:
 
 ON: Final = Switched(on=True)
 OFF: Final = Switched(on=False)
+
+FRAMEWORKS: Final = ("megatron-lm", "megatron-bridge", "nemo", "torchtitan", "torch")
+"""The frameworks that rules are written for."""
 
 MEGATRON: Final = ("megatron-lm", "megatron-bridge", "nemo")
 """Frameworks whose models are megatron-core's."""

@@ -36,6 +36,10 @@ def _mode(value: str) -> tuple[Filled, ...]:
     return (Filled(value, "the framework's deterministic mode", (MODE,), overwrites=True),)
 
 
+_TORCHTITAN_SETS: Final = Filled(
+    "", "torchtitan's deterministic mode", (MODE,), overwrites=True, frameworks=("torchtitan",)
+)
+
 TORCH_FLAGS: Final = (
     Rule(
         "DET030",
@@ -87,13 +91,13 @@ TORCH_FLAGS: Final = (
         "DET033",
         ("torch.cudnn_benchmark",),
         OFF,
-        "accepted",
+        (_TORCHTITAN_SETS._replace(value="off"), Filled("off", "torch")),
         "error",
         "cuDNN then measures its algorithms and takes the fastest, which is another one when the machine is "
         "otherwise busy",
         "convolutions are of another algorithm in the next run",
         "torch.backends.cudnn.benchmark = False",
-        (TORCH_NOTES,),
+        (TORCH_NOTES, TORCHTITAN),
         unless=(CPU_ONLY,),
     ),
     Rule(
@@ -153,7 +157,7 @@ TORCH_FLAGS: Final = (
         ("env.CUBLAS_WORKSPACE_CONFIG",),
         OneOf((":4096:8", ":16:8")),
         (
-            Filled(":4096:8", "torchtitan's deterministic mode", (MODE,)),
+            _TORCHTITAN_SETS._replace(value=":4096:8"),
             Filled(
                 "a workspace of torch's own for each stream",
                 "torch from 2.10 on",
