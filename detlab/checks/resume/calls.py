@@ -34,7 +34,7 @@ from detlab.store import RankTrace
 
 CALLS: Final = "calls"
 _PHASES: Final = {"backward": "gradients", "grad_reduce": "gradients", "optimizer": "update"}
-_DATA_COLUMNS: Final = ("step", "microbatch", "callee", "call", "out_digest", "evidence")
+_DATA_COLUMNS: Final = ("step", "callee", "call", "out_digest", "evidence", "n_in")
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,19 @@ def judge_calls(calls: Calls, before: Sequence[Mapping[str, Any]]) -> tuple[Judg
     order = judge_data(data_sequences(calls), calls.first)
     told = [row for row in (*before, *order.findings) if row["severity"] == "error"]
     has_data = any(row["component"] in (ORDER, LOSS_MASK) for row in told)
+    only_before = _differs_before_the_resume_alone(calls)
     findings = [
-        _finding(root, calls, told)
+        _before_the_resume(root) if _is_before(root, calls.first) else _finding(root, calls, told)
         for root in cmp.roots
         if not (root.finding_class == "data" and has_data and _is_data(root))
     ]
     if cmp.verdict == "diverged" and not findings and not order.findings:
         findings.append(_without_root(calls))
     verified: tuple[Verified, ...] = order.verified
-    if cmp.verdict != "diverged" and cmp.num_calls > cmp.num_without_evidence:
-        num = cmp.num_calls - cmp.num_without_evidence
+    if (cmp.verdict != "diverged" or only_before) and cmp.num_calls > cmp.num_without_evidence:
+        num = (
+            cmp.num_calls - cmp.num_without_evidence - cmp.counts[Verdict.ONLY_A] - cmp.counts[Verdict.ONLY_B]
+        )
         on = f"on {counted(cmp.num_ranks, 'rank')}"
         said = f"{counted(num, 'call')} of steps {spans(list(cmp.steps))} equal {on}"
         verified += (Verified(CALLS, said, PROVES[cmp.evidence]),)
@@ -128,6 +131,43 @@ def judge_calls(calls: Calls, before: Sequence[Mapping[str, Any]]) -> tuple[Judg
     return Judged(
         order.findings + tuple(findings), verified, notes=notes if untested else notes[:1]
     ), problems
+
+
+def _is_before(root: Finding, first: int) -> bool:
+    """Say whether a root is what one run alone did between the resume and the first forward after it."""
+    return root.finding_class == "structure" and root.phase == "data" and root.steps == (first,)
+
+
+def _differs_before_the_resume_alone(calls: Calls) -> bool:
+    """Say whether nothing differs but calls of one run before the first forward after the resume."""
+    for rank in calls.cmp.ranks:
+        positions = rank.divergent()
+        if not len(positions):
+            continue
+        facts = rank.events(positions, ("step", "phase"))
+        alone = np.isin(rank.verdicts[positions], (Verdict.ONLY_A, Verdict.ONLY_B))
+        if not (alone & (facts["step"] == calls.first) & (facts["phase"] == Phase.DATA)).all():
+            return False
+    return True
+
+
+def _before_the_resume(root: Finding) -> dict[str, Any]:
+    """Tell of calls that belong to the end of the step before, or to the start of the resumed run."""
+    return {
+        **dict.fromkeys(MORE_COLUMNS),
+        "component": CALLS,
+        "severity": "note",
+        "found": f"{root.op}: {counted(root.num_sites, 'call')} of one run alone before the first "
+        "forward after the "
+        "resume: the end of the step before, such as reading its loss, or the start of the resumed run",
+        "where": root.sites[0],
+        "stage": CALLS,
+        "kind": "boundary",
+        "names": list(root.sites),
+        "num_leaves": root.num_sites,
+        "first_step": root.steps[0],
+        "evidence": root.evidence,
+    }
 
 
 def _is_data(root: Finding) -> bool:
@@ -321,9 +361,11 @@ def _data_of(trace: RankTrace) -> dict[tuple[str, int], dict[int, list[tuple[int
     starts = trace.starts
     for record in np.flatnonzero(trace.index["phase"] == Phase.DATA).tolist():
         rows = trace.columns(int(starts[record]), int(starts[record + 1]), _DATA_COLUMNS)
-        for step, _, callee, call, digest, evidence in zip(
+        for step, callee, call, digest, evidence, n_in in zip(
             *(rows[name].tolist() for name in _DATA_COLUMNS), strict=True
         ):
+            if n_in:  # computed here: what comes in from outside takes no tensor
+                continue
             called = trace.names.callees[callee]
             level = evidence & 15
             steps = found.setdefault((called.scope or called.op, call), {})

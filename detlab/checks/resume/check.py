@@ -299,7 +299,11 @@ def _of_states(a: ResumeSide, b: ResumeSide, options: _Options) -> list[Part]:
         )
     used = events.of_moment(theirs, events.FIRST_USE)
     if used:
-        parts.append(Part(events.judge_first_use(saved_states, loaded, used, initial)))
+        first = events.judge_first_use(saved_states, loaded, used, initial)
+        holds = bool(first.verified)
+        parts.append(
+            Part(first, controls=lambda: planted.use_controls(saved_states, loaded, used) if holds else ())
+        )
     moments = sorted(
         {(each.moment, each.step) for each in ours} & {(each.moment, each.step) for each in theirs}
     )

@@ -112,6 +112,7 @@ RULES: Final = (
                          "cursor", "batch_idx", "batches_seen", "global_steps?", "global_samples",
                          "skipped_steps", "train_state"), "",
          "Megatron, torchdata, torchtitan, DeepSpeed, Hugging Face trainer_state.json"),
+    Rule(POSITION, r"(?:^|\.)(?:data_)?position$", "scalar", "detlab's own snapshots"),
     Rule(POSITION, r"^(?:(?!args)[\w-]+[./])?(?:iteration|epoch|step)$", "", "Megatron, torchtitan"),
     Rule(FP8, r"_?extra_state|fp8|quantizer|scale_inv|amax", "", "Transformer Engine, torchao"),
     Rule(BOOKKEEPING, r"timestamp|(?:^|[._])(?:date|time|host|hostname|user|uuid|pid|commit|created|version|"

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from detlab.checks.resume.calls import CALLS, Calls, DataSequence, judge_data, with_one_bit
 from detlab.checks.resume.components import OPTIMIZER, ORDER, POSITION, component_of
-from detlab.checks.resume.events import Key, Recorded, state_rows
+from detlab.checks.resume.events import Key, Recorded, judge_first_use, state_rows
 from detlab.checks.resume.numbers import Numbers, altered, judge_numbers, metric_component
 from detlab.checks.resume.samples import Batch, Window, judge_order
 from detlab.checks.resume.state import Judged, judge
@@ -83,6 +83,21 @@ def _changed_states(
         yield "zeroed", {**theirs, key: replace(state, digest=state.digest ^ _DIGEST, zeroed=True)}
     if component in OPTIMIZER:
         yield "missing", {name: each for name, each in theirs.items() if name != key}
+
+
+def use_controls(
+    saved: Mapping[Key, Recorded], loaded: Mapping[Key, Recorded], used: Mapping[Key, Recorded]
+) -> Iterator[Control]:
+    """Put another state in place of one that was as loaded at its first use."""
+    for key in sorted(used):
+        if key not in saved or key not in loaded or saved[key].digest != loaded[key].digest:
+            continue
+        component = component_of(used[key].name, is_tensor=used[key].is_tensor)
+        other = {**used, key: replace(used[key], digest=used[key].digest ^ _DIGEST)}
+        judged = judge_first_use(saved, loaded, other, {})
+        how = "other bytes at first use"
+        yield Control(component, "states of a trace", how, key[0], catches(judged, component))
+        return
 
 
 def number_controls(numbers: Numbers, components: Iterable[str]) -> Iterator[Control]:

@@ -121,7 +121,7 @@ def judge(rows: pl.DataFrame, stage: Stage) -> Judged:
     stage
         When these states were, and what they were read from.
     """
-    told = rows.with_columns(reason=reason()).sort("component", "name", "rank", nulls_last=True)
+    told = rows.with_columns(_shown(), reason=reason()).sort("component", "name", "rank", nulls_last=True)
     parts = {str(part["component"][0]): part for part in told.partition_by("component", maintain_order=True)}
     found = [_finding(part, stage) for part in parts.values() if part["reason"].count()]
     order = {name: number for number, name in enumerate(REASONS)}
@@ -170,10 +170,15 @@ def _trivial(parts: Mapping[str, pl.DataFrame]) -> Iterable[str]:
             yield f"{component}: every byte is zero on both sides, as after a reset: a restore is not shown"
 
 
+def _shown() -> pl.Expr:
+    """Name a leaf, with its rank where its component has leaves of several."""
+    of_rank = pl.concat_str(pl.lit("rank "), "rank", pl.lit(" "), "name")
+    many = pl.col("rank").n_unique().over("component") > 1
+    return pl.when(many & pl.col("rank").is_not_null()).then(of_rank).otherwise("name").alias("shown")
+
+
 def _names(part: pl.DataFrame) -> list[str]:
-    ranks = part["rank"].n_unique() > 1
-    rows = part.select("name", "rank").iter_rows()
-    return [f"rank {rank} {name}" if ranks and rank is not None else name for name, rank in rows]
+    return part["shown"].to_list()
 
 
 def _finding(part: pl.DataFrame, stage: Stage) -> dict[str, Any]:

@@ -23,7 +23,8 @@ MORE_COLUMNS: Final[dict[str, Any]] = {
 """Columns of a finding beside the shared ones.
 
 ``stage`` (state at load, state later, first use, data, metrics, calls); ``kind`` (missing, extra, zeroed,
-reset, different, overwritten, order, position, rebuilt, propagated); ``names`` of at most 20 leaves, metrics
+reset, different, overwritten, order, position, rebuilt, propagated,
+boundary); ``names`` of at most 20 leaves, metrics
 or calls; ``num_leaves`` of ``of_leaves`` that differ; ``max_abs`` (largest difference of an element; null:
 not known); ``first_step`` (null: not of a step); ``evidence`` of what is equal beside it.
 """
@@ -74,6 +75,8 @@ def leaves(part: pl.DataFrame, component: str = "") -> str:
     """Count leaves in the words of their component: ``38 parameter tensors``, ``3 tensors and 2 scalars``."""
     tensors = int((part["kind"] == "tensor").sum())
     scalars = len(part) - tensors
+    if component and tensors and scalars:
+        return f"{len(part):,} {component} leaves"
     singular = {PARAMETERS: "parameter ", MOMENTS: "moment "}.get(
         component, f"{component} " if component else ""
     )
