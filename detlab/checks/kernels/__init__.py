@@ -80,7 +80,7 @@ def check_kernels(a: Source, b: Source, cmp: Comparison | None = None) -> CheckR
         findings=findings_frame(rows, MORE_COLUMNS),
         verified=_verified(pairs, agreements),
         not_checked=tuple(NotChecked(what, why) for what, why in not_checked),
-        problems=tuple(_problems(told)),
+        problems=(*_problems(told), *_silent(frames, recorded)),
         notes=(*believed.notes, *_notes(told, cmp)),
     )
 
@@ -131,6 +131,13 @@ def _unjoined(cmp: Comparison | None, entries: Collection[tuple[Entry, int | Non
 def _problems(told: Sequence[Choices]) -> Iterator[Problem]:
     for run, each in zip("ab", told, strict=True):
         yield from (Problem(f"{run}: {where}", what) for where, what in each.problems)
+
+
+def _silent(frames: Sequence[pl.DataFrame], recorded: Sequence[Pair]) -> Iterator[Problem]:
+    """Name the runs of which nothing tells what they chose."""
+    for run, frame in zip("ab", frames, strict=True):
+        if frame.is_empty() and not any(getattr(pair, run) is not None for pair in recorded):
+            yield Problem(f"run {run}", "nothing tells what it chose: give a log of cuBLASLt or of an autotuner")
 
 
 def _notes(told: Sequence[Choices], cmp: Comparison | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -10,10 +11,11 @@ import polars as pl
 
 from detlab.checks.kernels.joining import Joined
 from detlab.checks.kernels.pairing import Pair
-from detlab.checks.kernels.within import Agreement
+from detlab.checks.kernels.products import short_problem
+from detlab.checks.kernels.within import Agreement, Disagreement
 from detlab.checks.kernels.words import advice, chooser, reference, split_words
 from detlab.run import spans
-from detlab.text import plural
+from detlab.text import capitalized, plural
 
 MORE_COLUMNS: Final[dict[str, Any]] = {
     "instrument": pl.String,
@@ -40,6 +42,9 @@ differs for equal inputs; values: equal; untested: the inputs differ; unknown; e
 _MAX_SHOWN: Final = 3
 
 
+_UNTIL_REPLAYED: Final = "medium, unless a replay of the call reproduces it"
+
+
 class Seen(NamedTuple):
     """What a comparison says of the calls of a finding, and the next step."""
 
@@ -51,7 +56,7 @@ _OTHER: Final = {
     "bits": (
         "error",
         "and the output differs for equal inputs",
-        "high: choice and call were joined one by one",
+        "high: choice and call are joined one by one",
     ),
     "values": ("note", "and the values are equal: information, no divergence", "high"),
     "untested": ("warning", "and the inputs differ already, so that the effect is untested", "low"),
@@ -96,7 +101,7 @@ def _selected(pairs: Sequence[Pair], outcome: str, joined: Sequence[Joined]) -> 
         "found": found,
         "expected": "the same choice in both runs",
         "where": _places(pairs),
-        "why": ". ".join(filter(None, (why, _split_of(first)))),
+        "why": _sentences(why, _split_of(first), _given(first), f"confidence: {confidence}"),
         "next": advice(where.source) if severity != "note" else "",
         "source": reference(where.source),
         **_more(pairs, ranks, num, outcome, joined),
@@ -136,11 +141,11 @@ def _executed(members: Sequence[Joined], seen: Mapping[str, Seen]) -> dict[str, 
         f"{'gives' if num == 1 else 'give'} other bits for equal inputs",
         "expected": "the same bits",
         "where": _places(pairs),
-        "why": ". ".join(filter(None, (inside, split_words(first.a or ""), says))),
+        "why": _sentences(inside, split_words(first.a or ""), says, f"confidence: {_UNTIL_REPLAYED}"),
         "next": step or "capture the call and replay it: detlab replay CAPTURE",
         "source": reference(first.entry.source),
         **_more(pairs, ranks, num, "bits", members),
-        "confidence": "medium: unless a replay of the call reproduces it",
+        "confidence": _UNTIL_REPLAYED,
     }
 
 
@@ -165,7 +170,7 @@ def within_run(told: Mapping[str, Agreement], run: str) -> Iterator[dict[str, An
         yield {
             "component": f"ranks of {run}",
             "severity": "warning",
-            "found": f"ranks chose differently for {num:,} of {total:,} kernels with their problems",
+            "found": f"ranks chose differently for {num:,} of {total:,} entries of kernel and problem",
             "expected": "one choice on all ranks",
             "where": "; ".join(_disagreement(one) for one in each.disagreeing[:_MAX_SHOWN]),
             "why": f"{chooser(source)} of each process chose by itself: replicas then add in another order",
@@ -185,10 +190,10 @@ def within_run(told: Mapping[str, Agreement], run: str) -> Iterator[dict[str, An
         }
 
 
-def _disagreement(one: Any) -> str:
+def _disagreement(one: Disagreement) -> str:
     choices = [f"{choice} on {_who(who)}" for choice, who in one.choices.items()]
     more = f" and {len(choices) - _MAX_SHOWN} more choices" if len(choices) > _MAX_SHOWN else ""
-    problem = f" ({one.entry.problem})" if one.entry.problem else ""
+    problem = f" ({short_problem(one.entry.problem)})" if one.entry.problem else ""
     return f"{one.entry.kernel}{problem}: {', '.join(choices[:_MAX_SHOWN])}{more}"
 
 
@@ -220,11 +225,10 @@ def _places(pairs: Sequence[Pair]) -> str:
 
 
 def _place(pair: Pair) -> str:
-    problem = f"{pair.entry.problem}: " if pair.entry.problem else ""
+    problem = f"{short_problem(pair.entry.problem)}: " if pair.entry.problem else ""
     chosen = f"{pair.a}" if pair.is_same else f"{pair.a} in a, {pair.b} in b"
-    given = [each for each in pair.where if each]
-    where = f" ({' and '.join(dict.fromkeys(given))})" if given else ""
-    return f"{problem}{chosen}{where}"
+    a, b = pair.where
+    return f"{problem}{chosen} ({f'{a} in both' if a == b else f'{a} in a, {b} in b'})"
 
 
 def _split_of(pair: Pair) -> str:
@@ -232,6 +236,21 @@ def _split_of(pair: Pair) -> str:
     if said[0] == said[1]:
         return said[0]
     return "; ".join(f"in {run}: {text}" for run, text in zip("ab", said, strict=True) if text)
+
+
+def _given(pair: Pair) -> str:
+    """Say what the caller gave to the choice, where it is not the same in both runs."""
+    mine, theirs = (dict(re.findall(r"(\w+)=(\S+)", each)) for each in pair.details)
+    differs = [
+        f"{name} {mine.get(name, 'unset')} in a and {theirs.get(name, 'unset')} in b"
+        for name in ("workSpaceSizeInBytes", "smCountTarget")
+        if mine.get(name) != theirs.get(name)
+    ]
+    return f"what the choice was given differs: {', '.join(differs)}" if differs else ""
+
+
+def _sentences(*parts: str) -> str:
+    return ". ".join(capitalized(part) for part in parts if part)
 
 
 def _more(

@@ -42,7 +42,8 @@ class Product(NamedTuple):
 
     def __str__(self) -> str:
         batch = f", batch {self.batch}" if self.batch > 1 else ""
-        return f"{self.small}x{self.large} with k={self.k}{batch} of {' and '.join(self.dtypes)}"
+        dtypes = " and ".join(dict.fromkeys(self.dtypes))
+        return f"{self.small}x{self.large} with k={self.k}{batch} of {dtypes}"
 
     @property
     def is_deep(self) -> bool:
@@ -121,3 +122,9 @@ def of_problem(problem: str) -> tuple[Product, str] | None:
     named: dict[str, str] = {name: _DTYPES.get(text, text) for name, text in types.items()}
     dtypes = tuple(sorted((named["A"], named["B"])))
     return Product(min(m, n), max(m, n), k, batch, dtypes, named["D"]), sizes[4]
+
+
+def short_problem(problem: str) -> str:
+    """Write a problem of cuBLASLt by its sizes, layout and dtypes; any other as it is."""
+    sizes, types = _SIZES.match(problem), dict.fromkeys(each[1] for each in _TYPES.findall(problem))
+    return f"{sizes[0].rstrip(';')} of {' and '.join(types)}" if sizes and types else problem

@@ -110,7 +110,7 @@ def _untold(finding: Finding, shapes: Shapes) -> dict[str, Any]:
         "expected": "the same bits",
         "where": finding.sites[0] if finding.sites else "",
         "why": f"{shapes.says}. No source tells which algorithm ran: logs of cuBLASLt of both runs would "
-        "tell whether they chose the same",
+        "tell whether they chose the same. Confidence: medium, unless a replay of the call reproduces it",
         "next": finding.next if "replay" in finding.next else f"{finding.next}; {advice('cublaslt')}",
         "source": SPLIT_SOURCE,
         "instrument": "",
@@ -123,7 +123,7 @@ def _untold(finding: Finding, shapes: Shapes) -> dict[str, Any]:
         "outcome": "bits",
         "sites": list(finding.sites[:4]),
         "how": "",
-        "confidence": "medium: unless a replay of the call reproduces it",
+        "confidence": "medium, unless a replay of the call reproduces it",
     }
 
 

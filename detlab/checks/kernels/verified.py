@@ -37,7 +37,7 @@ def verified_choices(pairs: Sequence[Pair]) -> Iterator[Verified]:
         mixed = sum(pair.is_mixed for pair in members)
         sets = f"; of {mixed:,} of them the same set of several choices" if mixed else ""
         ranks = _on({pair.rank for pair in members})
-        says = f"the same choice for {_kernels(num)}, {uses:,} {plural('use', uses)}{ranks}{sets}"
+        says = f"the same choice for {_entries(num)}, {uses:,} {plural('use', uses)}{ranks}{sets}"
         yield Verified(source, says, _EVIDENCE[source])
 
 
@@ -45,12 +45,12 @@ def verified_agreement(told: Mapping[str, Agreement], run: str) -> Iterator[Veri
     """Give for each source whose ranks all agree how much they agree on."""
     for source, each in sorted(told.items()):
         if each.num_entries and not each.disagreeing:
-            says = f"all ranks that tell of {_kernels(each.num_entries)} chose the same"
+            says = f"all ranks chose the same for {_entries(each.num_entries)} that several of them tell of"
             yield Verified(f"ranks of {run} in {source}", says, _EVIDENCE[source])
 
 
-def _kernels(num: int) -> str:
-    return f"{num:,} {plural('kernel', num)} with {'its problem' if num == 1 else 'their problems'}"
+def _entries(num: int) -> str:
+    return f"{num:,} {'entry' if num == 1 else 'entries'} of kernel and problem"
 
 
 def _on(ranks: set[int | None]) -> str:
