@@ -1,4 +1,4 @@
-"""Pictures and files of a comparison: the map, the curves over steps, the HTML report; figures of a replay.
+"""Pictures and files of a comparison: map, curves, the HTML report; figures of a replay and of the tax.
 
 Nothing here loads plotly before a figure is asked for; the report never does.
 """
@@ -8,5 +8,6 @@ from detlab.views.document import report
 from detlab.views.heatmap import heatmap
 from detlab.views.replay_figures import distinct_results, ulp_histogram
 from detlab.views.step_counts import divergence_by_step
+from detlab.views.tax import tax
 
-__all__ = ["curves", "distinct_results", "divergence_by_step", "heatmap", "report", "ulp_histogram"]
+__all__ = ["curves", "distinct_results", "divergence_by_step", "heatmap", "report", "tax", "ulp_histogram"]

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Final
 
-import numpy as np
-
-from detlab.checks.result import CheckResult, NotChecked, Problem, Verified, findings_frame
-from detlab.checks.tax.cost import Plan, cost_text, plan_of
-from detlab.checks.tax.interval import FEW_STEPS, MIN_STEPS, Floats, Ratio, ratio_of
+from detlab.checks.result import CheckResult, NotChecked, Problem, findings_frame
+from detlab.checks.tax.cost import plan_of
+from detlab.checks.tax.judge import Said, Step, check_marked, check_runs, is_tax
 from detlab.checks.tax.places import tell_places, whole_of
 from detlab.checks.tax.profiles import Places, join_profiles
-from detlab.checks.tax.same_work import refuse_other_work, work_said
-from detlab.checks.tax.table import place_rows, step_row, tax_table
-from detlab.checks.tax.times import Times, step_times
-from detlab.errors import InputError
+from detlab.checks.tax.table import place_rows, tax_table
+from detlab.errors import InputError, NotComparable
 from detlab.readers import load_run
 from detlab.readers.profiles import Profile, is_profile, load_profile
-from detlab.run import Run, spans
+from detlab.run import Run
 from detlab.store import Selectable
-from detlab.text import plural, shorten
 
 Source = Run | Profile | str | PathLike[str]
-
-COMPONENT: Final = "step time"
-
-_SHOWN: Final = 60
-"""Characters of a list of steps."""
-
-
-@dataclass
-class _Said:
-    """What the check has to say so far."""
-
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    verified: list[Verified] = field(default_factory=list)
-    not_checked: list[NotChecked] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -114,15 +91,17 @@ def check_tax(  # noqa: PLR0913 - each is a question, or a number that nobody bu
     plan = plan_of(gpus, days, train_steps)
     sides = [_side(given, steps) for given in (default, deterministic)]
     _refuse_lopsided(*sides)
-    said = _Said()
-    logged = _check_runs(sides, said, budget=budget, warm_up=warm_up, metric=metric, plan=plan)
+    said = Said()
+    logged = check_runs(
+        sides[0].runs, sides[1].runs, said, budget=budget, warm_up=warm_up, metric=metric, plan=plan
+    )
     if sides[0].profiles:
+        _refuse_other_devices(*sides)
         places = join_profiles(
             sides[0].profiles, sides[1].profiles, num_steps=profile_steps, by_layer=by_layer
         )
-        if not sides[0].runs:
-            _check_marked(places, said, budget=budget, plan=plan)
-        _tell(places, said, logged)
+        step = logged if sides[0].runs else check_marked(places, said, budget=budget, plan=plan)
+        _tell(places, said, step)
     said.problems += _problems(sides)
     return CheckResult(
         "tax",
@@ -170,78 +149,32 @@ def _problems(sides: Sequence[_Side]) -> list[Problem]:
     return [*runs, *(Problem(profile.source, each) for profile in read for each in profile.problems)]
 
 
-def _check_runs(
-    sides: Sequence[_Side],
-    said: _Said,
-    *,
-    budget: float | None,
-    warm_up: int | None,
-    metric: str | None,
-    plan: Plan | None,
-) -> float | None:
-    """Judge logged step times; give how many milliseconds longer a step takes, where that is known."""
-    a, b = (side.runs for side in sides)
-    if not a:
-        return None
-    refuse_other_work(a, b)
-    times = step_times(a, b, metric=metric, warm_up=warm_up)
-    ratio = ratio_of(times.default, times.deterministic)
-    medians = (_middle(times.default), _middle(times.deterministic)) if times.is_time else (np.nan, np.nan)
-    said.rows.append(step_row(times.metric, "log", medians, ratio, len(times.steps)))
-    said.verified.append(
-        Verified(COMPONENT, _measured_text(ratio, medians, times), "measured: times of steps")
-    )
-    said.notes += [*times.notes, *_notes_of(times, ratio)]
-    same = work_said([*a, *b])
-    if same:
-        said.verified.append(Verified("same work", f"{', '.join(same)}: the same on both sides", "as stated"))
-    else:
-        why = "nothing says that batch sizes, lengths and layouts are the same on both sides"
-        said.not_checked.append(NotChecked("same work", why))
-    _judge(ratio, len(times.steps), said, budget)
-    said.not_checked += _not_repeated(len(a), len(b))
-    if plan:
-        said.notes.append(cost_text(plan, ratio, medians[0] if times.is_time else None))
-    return medians[1] - medians[0] if times.is_time else None
+def _refuse_other_devices(a: _Side, b: _Side) -> None:
+    """Refuse profiles of other devices.
+
+    Raises
+    ------
+    NotComparable
+        Both sides name their devices, and not the same.
+    """
+    named = [{dict(each.facts).get("devices") for each in side.profiles} - {None} for side in (a, b)]
+    if all(named) and named[0] != named[1]:
+        said = " and on ".join(", ".join(sorted(map(str, each))) for each in named)
+        raise NotComparable(f"The profiles were made on {said}.", "profile both sides on the same devices")
 
 
-def _middle(side: Any) -> float:
-    """Give the geometric mean of the medians of runs, of which the ratio is one."""
-    return float(np.exp(np.mean([np.log(np.median(times)) for times in side.values()])))
-
-
-def _check_marked(places: Places, said: _Said, *, budget: float | None, plan: Plan | None) -> None:
-    """Judge the lengths of steps that are marked in profiles, where there are no logs."""
-    sizes = [len(each) for each in places.step_ms]
-    if not all(sizes) or sizes != list(places.num_steps):
-        why = "no step is marked in the profiles: give logs of both sides beside them"
-        said.not_checked.append(NotChecked(COMPONENT, why))
-        if budget is not None:
-            said.problems.append(Problem(COMPONENT, "not known, so that the budget cannot be judged"))
-        return
-    num = min(sizes)
-    sides: list[dict[str, Floats]] = [
-        {label: np.array(each[:num])}
-        for label, each in zip(("default", "deterministic"), places.step_ms, strict=True)
-    ]
-    ratio = ratio_of(*sides)
-    medians = (_middle(sides[0]), _middle(sides[1]))
-    said.rows.append(step_row("marked steps", "host", medians, ratio, num))
-    took = f"{medians[0]:,.6g} ms without, {medians[1]:,.6g} ms with determinism, while profiled"
-    text = f"{_percent(ratio)}: {took}"
-    said.verified.append(
-        Verified(COMPONENT, f"{text}; {num} {plural('step', num)}", "measured: marked steps")
-    )
-    _judge(ratio, num, said, budget)
-    said.not_checked += _not_repeated(1, 1)
-    if plan:
-        said.notes.append(cost_text(plan, ratio, medians[0]))
-
-
-def _tell(places: Places, said: _Said, logged_ms: float | None) -> None:
+def _tell(places: Places, said: Said, step: Step) -> None:
     """Say where the time went."""
     bare = tax_table(place_rows(places.rows, None))
-    whole, said_whole = whole_of(places, bare, logged_ms)
+    whole, said_whole = whole_of(
+        places, bare, step.delta_ms if places.per_step or not step.is_logged else None, step.source
+    )
+    is_open = step.ratio is not None and step.ratio.ends is not None and not is_tax(step.ratio)
+    if is_open:
+        whole, said_whole = None, "no shares: the difference of the steps is not distinguishable from none"
+    if not step.is_logged:
+        why = "profiles do not say that batch sizes, lengths and layouts are the same on both sides"
+        said.not_checked.append(NotChecked("same work", why))
     rows = place_rows(places.rows, whole)
     told = tell_places(places, tax_table(rows), whole)
     said.rows += rows
@@ -249,102 +182,3 @@ def _tell(places: Places, said: _Said, logged_ms: float | None) -> None:
     said.not_checked += told.not_checked
     said.findings += told.findings
     said.notes += [said_whole, *told.notes]
-
-
-def _percent(ratio: Ratio) -> str:
-    text = f"{100 * (ratio.value - 1):+.1f} %"
-    if ratio.ends:
-        low, high = (100 * (end - 1) for end in ratio.ends)
-        text += f" (95 % interval {low:+.1f} to {high:+.1f} %)"
-    if ratio.ends and not is_tax(ratio):
-        text += ", not distinguishable from no difference"
-    elif ratio.ends and ratio.noise is None:
-        text += ", noise between runs not included"
-    return text
-
-
-def is_tax(ratio: Ratio) -> bool:
-    """Say whether two sides differ by more than the interval leaves open and than repeats of one side do."""
-    within_noise = ratio.noise is not None and max(ratio.value, 1 / ratio.value) <= ratio.noise
-    return ratio.is_told_apart and not within_noise
-
-
-def _measured_text(ratio: Ratio, medians: tuple[float, float], times: Times) -> str:
-    num = len(times.steps)
-    of = f"{num:,} {plural('step', num)} ({spans(times.steps)})"
-    runs = f"{len(times.default)} and {len(times.deterministic)} runs" if len(ratio.pairs) > 1 else ""
-    took = (
-        f"median {medians[0]:,.6g} ms without, {medians[1]:,.6g} ms with determinism"
-        if times.is_time
-        else "from a rate, so that milliseconds are not known"
-    )
-    return f"{_percent(ratio)}: {took}; {', '.join(filter(None, (of, runs)))} of '{times.metric}'"
-
-
-def _notes_of(times: Times, ratio: Ratio) -> list[str]:
-    """Say how the steps were treated, and what the numbers rest on."""
-    notes = []
-    if times.warm_up:
-        num = len(times.warm_up)
-        notes.append(f"{num} {plural('step', num)} of warm-up left out: {spans(times.warm_up)}")
-    for side, slow in zip(("default", "deterministic"), times.slow, strict=True):
-        if slow:
-            notes.append(
-                f"{len(slow)} slow {plural('step', len(slow))} on the {side} side "
-                f"({shorten(spans(slow), _SHOWN)}), such as those that save or evaluate: kept, for medians "
-                "do not move with them"
-            )
-    if len(ratio.pairs) > 1:
-        values = [100 * (value - 1) for *_, value in ratio.pairs]
-        notes.append(f"{len(values)} pairs of arms: {min(values):+.1f} to {max(values):+.1f} %")
-    if ratio.noise is not None:
-        notes.append(f"repeats of one side differ by up to {100 * (ratio.noise - 1):.1f} %")
-    if ratio.ends and ratio.num_blocks < FEW_STEPS:
-        notes.append(
-            f"the interval is rough: {len(times.steps)} steps, which hold {ratio.num_blocks} independent "
-            f"{plural('piece', ratio.num_blocks)}"
-        )
-    return notes
-
-
-def _judge(ratio: Ratio, num: int, said: _Said, budget: float | None) -> None:
-    """Hold the interval against the budget."""
-    if ratio.ends is None:
-        why = f"{num} common {plural('step', num)} give no interval, {MIN_STEPS} are the least"
-        said.not_checked.append(NotChecked("interval", why))
-        if budget is not None:
-            said.problems.append(Problem(COMPONENT, f"the budget cannot be judged: {why}"))
-        return
-    if budget is None:
-        return
-    low, high = (end - 1 for end in ratio.ends)
-    allowed = f"at most {100 * budget:.4g} %"
-    if high <= budget:
-        said.verified.append(Verified("budget", f"{allowed}: the whole interval is", "95 % interval"))
-        return
-    is_above = low > budget
-    said.findings.append(
-        {
-            "component": COMPONENT,
-            "severity": "error" if is_above else "warning",
-            "found": _percent(ratio),
-            "expected": allowed,
-            "why": "the whole interval is above the budget"
-            if is_above
-            else "the budget lies in the interval",
-            "next": "profile both sides and give the profiles, to see which ops and kernels cost it"
-            if is_above
-            else "give more steps, or repeat both sides in turn, to narrow the interval",
-        }
-    )
-
-
-def _not_repeated(num_default: int, num_deterministic: int) -> list[NotChecked]:
-    """Say that one run a side cannot tell a tax from a slow day."""
-    if min(num_default, num_deterministic) > 1:
-        return []
-    if max(num_default, num_deterministic) > 1:
-        side = "default" if num_default == 1 else "deterministic"
-        return [NotChecked("noise between runs", f"the {side} side was not repeated")]
-    why = "one run a side: a slower machine looks the same; repeat both in turn, A B A B"
-    return [NotChecked("noise between runs", why)]

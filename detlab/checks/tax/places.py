@@ -61,12 +61,14 @@ def tell_places(places: Places, table: pl.DataFrame, whole_ms: float | None) -> 
     return told
 
 
-def whole_of(places: Places, table: pl.DataFrame, logged_ms: float | None) -> tuple[float | None, str]:
-    """Choose the difference that shares are of, and say what it is: logged, marked, or a sum."""
-    if logged_ms is not None and places.per_step:
-        return logged_ms, "shares are of the difference of the logged step times"
+def whole_of(
+    places: Places, table: pl.DataFrame, step_ms: float | None, source: str
+) -> tuple[float | None, str]:
+    """Choose the difference that shares are of, and say what it is: that of steps, or a sum of rows."""
+    if step_ms is not None:
+        return step_ms, f"shares are of the difference of the {source}"
     if places.whole_ms is not None:
-        return places.whole_ms, "shares are of the difference of the marked steps"
+        return places.whole_ms, "shares are of the difference of the ranges around whole steps"
     for name in (KERNEL, OP):
         rows = table.filter(pl.col("table") == name)
         if len(rows) and not (name == OP and places.overlaps):
@@ -103,18 +105,16 @@ def _only_in_one(table: pl.DataFrame) -> list[str]:
 
 def _unexplained(places: Places, table: pl.DataFrame, whole_ms: float | None, unit: str) -> list[NotChecked]:
     """Say what of the whole no row of the most complete table explains."""
-    if whole_ms is None or (places.whole_ms is None and not places.per_step):
+    if whole_ms is None:
         return []
-    found = []
     for name in (KERNEL, OP):
         rows = table.filter(pl.col("table") == name)
         if len(rows) and not (name == OP and places.overlaps):
-            explained = float(rows["delta_ms"].sum())
-            rest = whole_ms - explained
+            rest = whole_ms - float(rows["delta_ms"].sum())
             share = f" ({100 * rest / whole_ms:.0f} %)" if whole_ms else ""
             says = f"{rest:+,.4g} of {whole_ms:+,.4g} ms {unit}{share} lie outside the {_TABLE_WORDS[name]}"
-            found.append(NotChecked("the rest of the difference", says))
-    return found[:1]
+            return [NotChecked("the rest of the difference", says)]
+    return []
 
 
 def _fill(fill_ms: float, whole_ms: float | None, unit: str) -> dict[str, Any]:
