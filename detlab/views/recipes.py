@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from detlab.checks.recipe.differences import difference, shown, weight
+from detlab.checks.recipe.differences import difference, weight
+from detlab.checks.recipe.said import shown
 from detlab.checks.recipe.settings import Setting, Settings
 from detlab.checks.recipe.sources import read_settings
 from detlab.comparison import Comparison

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from detlab.checks.recipe.rules.requirements import written
+from detlab.checks.recipe.said import NOT_SET, ranks_of, shown, written
 from detlab.checks.recipe.settings import Setting, Settings, Value
 from detlab.checks.recipe.topics import SEVERITY, TOPICS, Group, Topic, topic_of
-from detlab.text import shorten
 
-NOT_SET: Final = "not set"
 NOT_SET_HERE: Final = "not set here"
 """What a launch script says of a variable that it leaves to whoever starts it."""
 
 _EXPLAINS: Final[Group] = "may explain a difference"
 _NUMBERED: Final = ("args.", "torch.", "place.")
 """Kinds of settings whose texts may be numbers: 1e-4 is 0.0001; a version 3.10 is not 3.1."""
-
-_RANKS: Final = re.compile(r"rank [0-9][0-9, -]*$")
-_MAX_TEXT: Final = 200
 
 
 class Difference(NamedTuple):
@@ -91,21 +84,3 @@ def _plain(name: str, value: Value) -> str:
         return repr(float(text))
     except ValueError:
         return text
-
-
-def ranks_of(setting: Setting) -> str:
-    """Name the ranks that say it; nothing where all of them do, or where it is no matter of ranks."""
-    return next((part for part in setting.where.split(": ") if _RANKS.match(part)), "")
-
-
-def shown(said: Sequence[Setting]) -> str:
-    """Give what is said of a setting for people: its value, or its values with their ranks."""
-    texts: dict[str, list[str]] = defaultdict(list)
-    for each in said:
-        text = NOT_SET if each.value is None else shorten(written(each.value), _MAX_TEXT) or "empty"
-        texts[text].append(ranks_of(each))
-    if len(texts) <= 1:
-        return next(iter(texts), NOT_SET)
-    return "; ".join(
-        f"{text} ({', '.join(filter(None, ranks))})" if any(ranks) else text for text, ranks in texts.items()
-    )

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple
 
-from detlab.checks.recipe.rules.requirements import Before, Same, is_older, written
+from detlab.checks.recipe.rules.requirements import Before, Same, is_older
 from detlab.checks.recipe.rules.rule import Filled, Need, Rule, Versions
+from detlab.checks.recipe.said import shown, written
 from detlab.checks.recipe.settings import Setting, Settings
-from detlab.text import shorten
 
 State = Literal["holds", "broken", "not checked", "does not apply"]
 
@@ -181,7 +181,7 @@ def _of_values(rule: Rule, said: Sequence[str], settings: Settings) -> Outcome:
 
 def _shown(rule: Rule, name: str, bad: Sequence[Setting], settings: Settings) -> str:
     """Give one broken setting with the values that break the rule."""
-    values = ", ".join(dict.fromkeys(_text(each) for each in bad if each.name == name))
+    values = shown([each for each in bad if each.name == name])
     if isinstance(rule.accepts, Before):
         times = [f"{float(written(each.value)):.4g}" for each in bad if each.name == name]
         return (
@@ -197,13 +197,7 @@ def _shown(rule: Rule, name: str, bad: Sequence[Setting], settings: Settings) ->
 def _good(rule: Rule, said: Sequence[str], settings: Settings) -> str:
     if len(said) > 1:
         return f"{len(said)} settings: {rule.accepts.spoken}"
-    values = ", ".join(dict.fromkeys(_text(each) for each in settings.by_name[said[0]]))
-    return f"{named(said[0])} is {values}"
-
-
-def _text(setting: Setting) -> str:
-    text = written(setting.value)
-    return "not set" if setting.value is None else shorten(text) if text else "empty"
+    return f"{named(said[0])} is {shown(settings.by_name[said[0]])}"
 
 
 def _places(said: Sequence[Setting]) -> str:

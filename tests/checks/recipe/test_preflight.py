@@ -119,6 +119,12 @@ def test_spellings_of_one_value_are_equal(one, other):
     assert compare_recipes(a, b).findings.height == 0
 
 
+def test_hosts_of_a_large_run_are_counted():
+    runs = [settings({"place.host": Ranks([f"{row}{number}" for number in range(400)])}) for row in "ab"]
+    finding = compare_recipes(*runs).findings.row(0, named=True)
+    assert finding["a"].startswith("a0 (rank 0); a1") and finding["a"].endswith("and 394 more values")
+
+
 def test_versions_are_no_numbers():
     a, b = settings({"version.triton": "3.10"}), settings({"version.triton": "3.1"})
     assert [row[2] for row in rows(compare_recipes(a, b))] == ["version.triton"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.checks.recipe import check_recipe
+from detlab.checks.recipe import Setting, check_recipe
 from detlab.checks.recipe.rules.requirements import LeavesOut, Tokens, is_older
 from tests.checks.recipe.recipes import ALL, MEGATRON, Ranks, make, settings
 
@@ -192,8 +192,26 @@ def test_modules_are_not_asked_where_nobody_asked_for_determinism():
 def test_ranks_that_do_not_agree_are_named():
     result = check_recipe(make(env__NCCL_PROTO=Ranks(["LL", "LL", "Simple"])))
     finding = result.findings.row(0, named=True)
-    assert (finding["code"], finding["found"]) == ("DET073", "ranks do not agree on NCCL_PROTO (LL, Simple)")
+    assert (finding["code"], finding["found"]) == (
+        "DET073",
+        "ranks do not agree on NCCL_PROTO (LL (rank 0, rank 1); Simple (rank 2))",
+    )
     assert "rank 2" in finding["where"]
+
+
+def test_two_places_that_do_not_agree_are_no_matter_of_ranks():
+    """Asked for in the arguments and off in the configuration of the model."""
+    said = settings({"args.deterministic_mode": True}).by_name
+    both = (*said["args.deterministic_mode"], Setting("args.deterministic_mode", False, "run: model"))
+    recipe = make()
+    result = check_recipe(replace(recipe, by_name={**recipe.by_name, "args.deterministic_mode": both}))
+    assert found(result) == {"DET001": "deterministic_mode is false"}
+    assert result.findings["where"][0] == "run: model"
+
+
+def test_many_values_are_cut():
+    result = check_recipe(make(env__NCCL_PROTO=Ranks([f"P{number}" for number in range(40)])))
+    assert found(result)["DET073"].endswith("and 34 more values)")
 
 
 def test_one_rank_with_a_wrong_value_is_enough():

@@ -6,6 +6,7 @@ import re
 from itertools import zip_longest
 from typing import Final, NamedTuple, Protocol
 
+from detlab.checks.recipe.said import ranks_of, written
 from detlab.checks.recipe.settings import Settings, Value
 
 _ON: Final = frozenset({"1", "true", "on", "yes", "y"})
@@ -229,7 +230,7 @@ class Before(NamedTuple):
 
 
 class Same(NamedTuple):
-    """Any value that all ranks share."""
+    """Any value that all ranks share; two places of one rank that do not agree are another matter."""
 
     @property
     def spoken(self) -> str:
@@ -238,7 +239,8 @@ class Same(NamedTuple):
 
     def accepts(self, name: str, value: Value, settings: Settings) -> bool:
         """Say whether a value is accepted."""
-        return len(settings.values(name)) == 1
+        said = settings.by_name.get(name, ())
+        return len(settings.values(name)) == 1 or not any(map(ranks_of, said))
 
 
 class Shared(NamedTuple):
@@ -256,13 +258,6 @@ class Shared(NamedTuple):
             return False
         is_local = any(text == place or text.startswith(f"{place}/") for place in _OF_A_NODE)
         return not (is_local and len(settings.values("place.host")) > 1)
-
-
-def written(value: Value) -> str:
-    """Write a value as a shell would: flags as true and false, what is missing as nothing."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value).strip()
 
 
 def is_older(version: str, than: str) -> bool:
