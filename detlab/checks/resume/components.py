@@ -128,7 +128,7 @@ RULES: Final = (
     Rule(RECIPE, r"(?:^|\.)(?:dp|mp|tp|pp)_world_size$", "", "DeepSpeed"),
     Rule(BOOKKEEPING, r"log_history", "scalar", "Hugging Face trainer_state.json"),
     Rule(OTHER, r"^(?:[\w-]+\.)?(?:chained_)?optim(?:izer)?s?(?:[._]|$)", "", "what an optimizer has beside"),
-    Rule(PARAMETERS, r"^(?:rank\d+\.)?(?:model\d*|module|state_dict|network|net)(?:\.|$)", "",
+    Rule(PARAMETERS, r"^(?:model\d*|module|state_dict|network|net)(?:\.|$)", "",
          "Megatron, DeepSpeed, torch"),
     Rule(PARAMETERS, r"(?:^|[._])(?:weights?|bias(?:es)?|gamma|beta|kernel|embeddings?|running_(?:mean|var)|"
          r"num_batches_tracked|scale|lora_[ab]|layer_norm_\w+|a_log|d|dt_bias|logit_scale|inv_freq)(?:\d*$)",
@@ -144,6 +144,14 @@ optimizers; ``transformers.Trainer`` (optimizer.pt, scheduler.pt, rng_state.pth)
 (random_states); ``torchtitan`` (model, optimizer, lr_scheduler, dataloader, train_state).
 """
 
+_FILE_OF_RANK: Final = re.compile(r"^(?:(?:rank|mp_rank|zero_pp_rank|bf16_zero_pp_rank|common)[\w-]*\.)+")
+
+
+def without_file(name: str) -> str:
+    """Give a name without the file of one rank that it begins with, such as ``mp_rank_00.``."""
+    return _FILE_OF_RANK.sub("", name)
+
+
 _COMPILED: Final = tuple((rule, re.compile(rule.pattern)) for rule in RULES)
 
 
@@ -158,7 +166,7 @@ def component_of(name: str, *, is_tensor: bool) -> str:
     is_tensor
         Whether it is a tensor; a date is bookkeeping, a tensor of that name is not.
     """
-    lowered = name.lower()
+    lowered = without_file(name.lower())
     for rule, pattern in _COMPILED:
         if rule.only and (rule.only == "tensor") is not is_tensor:
             continue

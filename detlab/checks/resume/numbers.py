@@ -239,7 +239,7 @@ def _equal_before(numbers: Numbers, rows: pl.DataFrame) -> str:
     for name in losses[:2]:
         values = numbers.cmp.values.filter((pl.col("name") == name) & pl.col("outcome").is_in(COMPARED))
         differing = values.filter(pl.col("outcome").is_in(DIFFERENT))["step"].min()
-        equal = values.filter(pl.lit(differing is None) | (pl.col("step") < differing))["step"]
+        equal = (values if differing is None else values.filter(pl.col("step") < differing))["step"]
         if len(equal) and first is not None and bool((equal >= first).any()):
             said.append(f"{name} equal{_as_printed(values)} at {where(equal)}")
     return f"; {'; '.join(said)}" if said else ""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from detlab.checks.checkpoints.layout import Checkpoint, Piece, TensorLeaf
 from detlab.checks.result import NotChecked, Verified
-from detlab.checks.resume.components import MASTER, PARAMETERS, component_of
+from detlab.checks.resume.components import MASTER, PARAMETERS, component_of, without_file
 from detlab.checks.resume.negative_controls import Control
 from detlab.checks.resume.state import Judged
 from detlab.checks.resume.words import MORE_COLUMNS, Stage, counted, listed
@@ -29,7 +29,7 @@ _MASTER_NAME: Final = re.compile(
     r"(?:^|\.)(?:fp32_param|main_params?|master_params?|master_weights?)(?=\.|$)|"
     r"^(?:[\w-]+\.)*?optim(?:izer)?(?:\.state)?(?=\.)"
 )
-_PREFIX: Final = re.compile(r"^(?:rank\d+\.)?(?:(?:model\d*|module|state_dict)\.)+")
+_PREFIX: Final = re.compile(r"^(?:(?:model\d*|module|state_dict)\.)+")
 
 Pair = tuple[str, TensorLeaf, TensorLeaf]
 """Name of a parameter, the parameter, and its master weights."""
@@ -61,7 +61,7 @@ def pairs_of(checkpoint: Checkpoint) -> list[Pair]:
             continue
         component = component_of(name, is_tensor=True)
         if component == MASTER and leaf.dtype == "float32":
-            masters[_bare(_MASTER_NAME.sub("", name))] = leaf
+            masters[_bare(_MASTER_NAME.sub("", without_file(name)), name)] = leaf
         elif component == PARAMETERS and leaf.dtype in NARROW:
             narrow[_bare(name)] = leaf
     return [
@@ -71,8 +71,11 @@ def pairs_of(checkpoint: Checkpoint) -> list[Pair]:
     ]
 
 
-def _bare(name: str) -> str:
-    return _PREFIX.sub("", name.strip(".")).strip(".")
+def _bare(name: str, of: str = "") -> str:
+    """Give the name of a parameter without what a framework puts before it, but for the file of its rank."""
+    given = of or name
+    file = given[: len(given) - len(without_file(given))]
+    return file + _PREFIX.sub("", without_file(name).strip(".")).strip(".")
 
 
 def rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:

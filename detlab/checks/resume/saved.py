@@ -11,7 +11,7 @@ import polars as pl
 
 from detlab.checks.checkpoints.layout import Checkpoint, Leaf, ScalarLeaf, TensorLeaf
 from detlab.checks.result import NotChecked, Problem
-from detlab.checks.resume.components import component_of
+from detlab.checks.resume.components import component_of, without_file
 from detlab.checks.resume.negative_controls import Control, catches
 from detlab.checks.resume.state import STATE_SCHEMA, judge
 from detlab.checks.resume.words import Stage, counted
@@ -29,7 +29,7 @@ _AXES: Final = {
 }  # fmt: skip
 """Arguments that say how a run was laid out: Megatron's, and DeepSpeed's."""
 
-_ITERATION: Final = re.compile(r"^(?:common\.)?(?:iteration|global_steps?|train_state\.step)$")
+_ITERATION: Final = re.compile(r"^(?:iteration|global_steps?|train_state\.step)$")
 _WEIGHTS_ONLY: Final = ("safetensors",)
 """Formats that hold tensors of a model alone."""
 
@@ -78,7 +78,7 @@ def step_of(checkpoint: Checkpoint) -> int | None:
     found = {
         leaf.value
         for name, leaf in checkpoint.leaves.items()
-        if isinstance(leaf, ScalarLeaf) and _ITERATION.search(_RANK.sub("", name).lower())
+        if isinstance(leaf, ScalarLeaf) and _ITERATION.search(without_file(name.lower()))
     }
     numbers = {each for each in found if isinstance(each, int) and not isinstance(each, bool)}
     return numbers.pop() if len(numbers) == 1 else None
