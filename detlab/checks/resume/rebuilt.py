@@ -229,12 +229,15 @@ def _not_cast(pairs: Iterable[Pair]) -> dict[str, int]:
 
 def _finding(wrong: dict[str, int], num: int, num_reference: int, stage: Stage) -> dict[str, Any]:
     holds = f"; in the reference all {num_reference:,} are" if num_reference else ""
+    verb = "is" if len(wrong) == 1 else "are"
     return {
         **dict.fromkeys(MORE_COLUMNS),
         "component": PARAMETERS,
         "severity": "error",
-        "found": f"{len(wrong):,} of {counted(num, 'parameter')} of 16 bits are not their master weights "
-        f"rounded to nearest even{holds}: {listed(list(wrong), 2)} ({sum(wrong.values()):,} elements)",
+        "found": f"{len(wrong):,} of {counted(num, 'parameter')} of 16 bits {verb} not rounded to "
+        "nearest even from "
+        f"{'its' if len(wrong) == 1 else 'their'} master weights{holds}: {listed(list(wrong), 2)} "
+        f"({counted(sum(wrong.values()), 'element')})",
         "expected": "every parameter the cast of its master weight",
         "where": listed(list(wrong), 3),
         "why": "the resumed run holds parameters of one origin and master weights of another: the next "
