@@ -129,7 +129,7 @@ def _equal(common: Sequence[str], found: Sequence[Difference]) -> Iterator[Verif
     for topic in TOPICS:
         number = counts[topic.name]
         if number and topic.name not in differs:
-            yield Verified(topic.name, f"{number} {plural('setting', number)} of both are equal")
+            yield Verified(topic.name, f"{number} {plural('setting', number)}, equal in both")
 
 
 def _unknown(names: Sequence[str], one_sided: Sequence[str], a: Settings) -> Iterator[NotChecked]:
