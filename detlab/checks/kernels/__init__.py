@@ -137,7 +137,9 @@ def _silent(frames: Sequence[pl.DataFrame], recorded: Sequence[Pair]) -> Iterato
     """Name the runs of which nothing tells what they chose."""
     for run, frame in zip("ab", frames, strict=True):
         if frame.is_empty() and not any(getattr(pair, run) is not None for pair in recorded):
-            yield Problem(f"run {run}", "nothing tells what it chose: give a log of cuBLASLt or of an autotuner")
+            yield Problem(
+                f"run {run}", "nothing tells what it chose: give a log of cuBLASLt or of an autotuner"
+            )
 
 
 def _notes(told: Sequence[Choices], cmp: Comparison | None) -> list[str]:

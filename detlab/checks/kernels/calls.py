@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from detlab.checks.kernels.products import Product, layout_of_call, of_call
 from detlab.comparison.places import site_at
-from detlab.comparison.ranks import RankComparison
+from detlab.comparison.ranks import RankComparison, read_rows
 from detlab.schema import Kind, Meta, Verdict
 from detlab.store import RankTrace
 
@@ -52,6 +52,14 @@ class CallGroup:
     def outcomes(self) -> NDArray[np.int64]:
         """Give the number of the outcome of each call in `Outcome`."""
         return outcomes_at(self.rank, self.positions)
+
+    def by_meta(self) -> Iterator[tuple[Meta, CallGroup]]:
+        """Give the calls that are alike in shapes and dtypes; those that were not compared are left out."""
+        at = self.positions[self.positions >= 0]
+        metas = read_rows(self.rank.a, self.rank.rows(at)[0], ("meta",))["meta"] if len(at) else at
+        for meta in np.unique(metas).tolist():
+            alike = at[metas == meta]
+            yield self.rank.a.names.metas[meta], CallGroup(self.rank, len(alike), len(alike), alike)
 
     def with_outcome(self, outcome: Outcome) -> NDArray[np.int64]:
         """Give which of its calls have an outcome, as numbers in their order."""

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from detlab.checks.kernels.calls import OUTCOMES, CallGroup, Outcome, RankCalls, shapes_of_profile
 from detlab.checks.kernels.pairing import Entry, Pair
 from detlab.checks.kernels.products import of_problem
-from detlab.comparison.ranks import read_rows
 from detlab.readers.choices import USED
 from detlab.schema import Meta
 
@@ -89,7 +88,7 @@ def _groups(entries: Mapping[Entry, list[Pair]], calls: RankCalls) -> Iterator[t
     for (_, key), fitting in by_key.items():
         group = calls.group(key)
         if group is not None:
-            yield group, _narrowed(fitting, group)
+            yield from _narrowed(fitting, group)
 
 
 def _product_key(entry: Entry) -> tuple[Hashable, ...]:
@@ -111,29 +110,30 @@ def _key(entry: Entry, laid_out: Collection[Hashable]) -> tuple[Hashable, ...]:
     return ("name", entry.kernel) if entry.source.startswith("triton") else ()
 
 
-def _narrowed(fitting: list[Entry], group: CallGroup) -> list[Entry]:
-    """Keep the keys of an autotuner whose numbers are sizes of the calls' tensors, if that leaves any."""
-    if len(fitting) == 1 or not fitting[0].source.startswith("triton"):
-        return fitting
-    sizes = _sizes(group)
-    kept = [each for each in fitting if {int(n) for n in re.findall(r"\b\d{1,18}\b", each.problem)} <= sizes]
-    return kept or fitting
+def _narrowed(fitting: list[Entry], group: CallGroup) -> Iterator[tuple[CallGroup, list[Entry]]]:
+    """Give calls with the entries that are about them: an autotuner chooses for each key by itself.
+
+    The numbers of a key are mostly sizes of tensors. Where no key has sizes of a call alone, any of them can
+    be meant.
+    """
+    if not fitting[0].source.startswith("triton"):
+        yield group, fitting
+        return
+    for meta, alike in group.by_meta():
+        sizes = _sizes_of(meta)
+        kept = [each for each in fitting if _numbers_in(each.problem) <= sizes]
+        yield alike, kept or fitting
 
 
-def _sizes(group: CallGroup) -> set[int]:
-    """Give every size of a tensor of some calls, and the products of their first and last ones."""
-    at = group.positions[group.positions >= 0]
-    metas = read_rows(group.rank.a, group.rank.rows(at)[0], ("meta",))["meta"] if len(at) else ()
-    found = {0, 1}
-    for meta in set(map(int, metas)):
-        found |= _sizes_of(group.rank.a.names.metas[meta])
-    return found
+def _numbers_in(problem: str) -> set[int]:
+    return {int(number) for number in re.findall(r"(?<![\w.])\d{1,18}(?![\w.])", problem)}
 
 
 def _sizes_of(meta: Meta) -> set[int]:
+    """Give every size of the tensors of a call, and the products of their first and of their last ones."""
     shapes = [each.shape for each in (*meta.inputs, *meta.outputs)]
     ends = [part for shape in shapes for n in range(len(shape)) for part in (shape[: n + 1], shape[n:])]
-    return {size for shape in shapes for size in shape} | {prod(part) for part in ends}
+    return {0, 1} | {size for shape in shapes for size in shape} | {prod(part) for part in ends}
 
 
 def _join(group: CallGroup, fitting: Mapping[Entry, list[Pair]], is_set: bool) -> Iterator[Joined]:
@@ -147,12 +147,19 @@ def _join(group: CallGroup, fitting: Mapping[Entry, list[Pair]], is_set: bool) -
         yield from _use_by_use(group, pairs, f"log and trace agree on {_beside(*uses)} uses")
     elif is_counted and (uses[0] < group.total_a or uses[1] < group.total_b):
         yield from _all(group, pairs[0], f"ambiguous: {counts}", is_ambiguous=True)
-    elif settled := _settled(fitting):
+    elif (settled := _settled(fitting)) and _is_about(settled.entry, group):
         how = f"every use has this choice; {counts}" if is_counted else "told once for all uses"
         yield from _all(group, settled, how)
     else:
         how = f"ambiguous: {len(pairs)} choices for {len(fitting)} problems fit these calls"
         yield from _all(group, pairs[0], how, is_ambiguous=True)
+
+
+def _is_about(entry: Entry, group: CallGroup) -> bool:
+    """Say whether the key of an autotuner has no number that is no size of these calls."""
+    if not entry.source.startswith("triton"):
+        return True
+    return all(_numbers_in(entry.problem) <= _sizes_of(meta) for meta, _ in group.by_meta())
 
 
 def _beside(a: int, b: int) -> str:
