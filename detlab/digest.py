@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest, xxh3_128_hexdigest
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,7 @@ ALGORITHM: Final = "xxh3-64"
 """What the digests of this version are; digests of different algorithms are never compared."""
 
 _EMPTY: Final = xxh3_64_intdigest(b"")
+_ZEROS: Final = 1 << 20
 _pack_digest = struct.Struct("<Q").pack
 
 
@@ -50,6 +51,11 @@ def tensor_digest(tensor: torch.Tensor) -> int:
     return int(xxh3_64_intdigest((ctypes.c_char * size).from_address(address)))
 
 
+def bytes_digest(data: bytes | memoryview) -> str:
+    """Give the hexadecimal xxh3-128 digest of bytes that are too many to be shown."""
+    return str(xxh3_128_hexdigest(data))
+
+
 def plain_cpu_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Give a contiguous CPU tensor of the same values; the tensor itself where it is one already."""
     import torch
@@ -61,6 +67,16 @@ def plain_cpu_bytes(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_cpu:
         tensor = tensor.cpu()
     return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+@lru_cache(maxsize=4096)
+def zeros_digest(num_bytes: int) -> int:
+    """Give the digest of a tensor of so many bytes that are all zero."""
+    found, chunk = xxh3_64(), bytes(min(num_bytes, _ZEROS))
+    for _ in range(num_bytes // _ZEROS):
+        found.update(chunk)
+    found.update(chunk[: num_bytes % _ZEROS])
+    return int(found.intdigest())
 
 
 @lru_cache(maxsize=65_536)

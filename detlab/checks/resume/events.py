@@ -10,12 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from detlab.checks.checkpoints.dtypes import ITEM_SIZE
 from detlab.checks.result import NotChecked, Problem, Verified
 from detlab.checks.resume.components import OPTIMIZER, RNG, component_of
 from detlab.checks.resume.state import STATE_SCHEMA, Judged
 from detlab.checks.resume.words import MORE_COLUMNS, counted, listed
 from detlab.comparison.text import PROVES
-from detlab.digest import fold
+from detlab.digest import ALGORITHM, fold, signature, zeros_digest
 from detlab.errors import NotComparable
 from detlab.run import Run
 from detlab.schema import Coordinate, Evidence, Meta, Phase, Side
@@ -26,6 +27,9 @@ LOADED: Final = "loaded"
 FIRST_USE: Final = "first use"
 INITIAL: Final = "initial"
 _COLUMNS: Final = ("seq", "step", "callee", "meta", "out_digest", "n_out", "evidence")
+_MOST_ZEROS: Final = 1 << 30
+"""Bytes of zeros that are hashed at most to tell whether a state is zero."""
+
 _ZEROS: Final = tuple(fold((), [zero]) for zero in (0, 0.0, False))
 """Digests of a recorded number that is zero."""
 
@@ -193,7 +197,7 @@ def _row(key: Key, a: Recorded | None, b: Recorded | None, initial: set[int]) ->
         "kind": "tensor" if is_tensor else "scalar",
         "state": state,
         "zeroed_a": a.zeroed if a else None,
-        "zeroed_b": b.zeroed if b else None,
+        "zeroed_b": _is_zero(b) if b and state == "different" else (b.zeroed if b else None),
         "num_elements": sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes) if is_tensor else None,
         "value_a": a.value if a else None,
         "value_b": b.value if b else None,
@@ -202,6 +206,19 @@ def _row(key: Key, a: Recorded | None, b: Recorded | None, initial: set[int]) ->
         ),
         "evidence": evidence,
     }
+
+
+def _is_zero(state: Recorded) -> bool | None:
+    """Say whether a state is zero: by its statistics, or by the digest that as many zeros have."""
+    if state.zeroed is not None or state.evidence is not Evidence.EXACT or state.meta.algorithm != ALGORITHM:
+        return state.zeroed
+    parts = []
+    for each in state.meta.outputs:
+        num_bytes = int(np.prod(each.shape, dtype=np.int64)) * ITEM_SIZE.get(each.dtype, 0)
+        if not 0 < num_bytes <= _MOST_ZEROS:
+            return None
+        parts.append((zeros_digest(num_bytes), signature(each.dtype, each.shape)))
+    return bool(parts) and fold(parts) == state.digest
 
 
 def _outcome(a: Recorded | None, b: Recorded | None) -> tuple[str, str | None]:
