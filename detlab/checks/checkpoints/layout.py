@@ -73,9 +73,13 @@ class Checkpoint:
         rank that is no shard of a whole adds ``rank3.`` before them.
     problems
         One sentence for each part that could not be read, with its place.
+    unreadable
+        Why a leaf that is known by its name cannot be read at all; a tensor whose bytes are missing in
+        part stays among the leaves.
     """
 
     path: Path
     format: str
     leaves: Mapping[str, Leaf]
     problems: tuple[str, ...] = field(default=())
+    unreadable: Mapping[str, str] = field(default_factory=dict)
