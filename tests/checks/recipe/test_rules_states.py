@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -248,6 +249,18 @@ def test_the_check_is_deterministic_and_changes_nothing():
     before = dict(recipe.by_name)
     assert check_recipe(recipe).to_json() == check_recipe(recipe).to_json()
     assert recipe.by_name == before
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_this_process_is_checked_as_it_is(is_on):
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(is_on)
+    try:
+        result = check_recipe(model=torch.nn.Linear(1, 1), framework="torch")
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert result.subjects == ("this process",)
+    assert state(result, "DET030")[0] == ("holds" if is_on else "broken")
 
 
 def test_every_rule_has_a_row_whatever_the_recipe():
