@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,9 +36,10 @@ from detlab.record.events import Call, EventLog
 from detlab.record.geometry import placed
 from detlab.record.memory import UnsettledMemory
 from detlab.record.pieces import cut, cuts_inputs, cuts_outputs
-from detlab.record.scopes import Scopes
+from detlab.record.scopes import Scopes, Where
 from detlab.record.sides import Fingerprint, Fingerprinter, Known
-from detlab.schema import Evidence, Flag, Kind, Side
+from detlab.record.snapshot import Unknown, shown
+from detlab.schema import Evidence, Flag, Kind, Phase, Side
 
 _NO_TORCH_FUNCTION: Final = torch._C.DisableTorchFunction
 _NO_DISPATCH_MODES: Final = torch._C._DisableTorchDispatch
@@ -230,6 +231,27 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if "barrier" not in plan.name:
             call.inputs = self._inputs(call, plan, given, kwargs, {})
         return call, given
+
+    def write_states(self, moment: str, states: Iterable[tuple[str, object]]) -> None:
+        """Write an event for each named state: a tensor, a plain value, or something that has no bits."""
+        with _NO_TORCH_FUNCTION(), _NO_DISPATCH_MODES():
+            for name, value in states:
+                call = self._log.begin(Where(Phase.STATE, -1, name, ""), moment, Kind.STATE)
+                self._write_state(call, value)
+
+    def _write_state(self, call: Call, value: object) -> None:
+        if isinstance(value, Unknown):
+            call.attributes = (("type", value.kind),)
+            self._log.emit(call, Evidence.EXACT, Fingerprint(), Evidence.NONE)
+            return
+        text = shown(value)
+        call.attributes = (("value", text),) if text else ()
+        if isinstance(value, torch.Tensor):
+            found = self._look.look(placed([value]), call.seq, Side.OUTPUT, trust=True, known={})
+        else:
+            found = Fingerprint()
+            self._look.add_scalars(found, [value], call.seq, 1)
+        self._log.emit(call, Evidence.EXACT, found, found.evidence(Side.OUTPUT))
 
     def _note_parts(self, call: Call, side: Side, are_all_cut: bool) -> None:
         """Say in the event on which side there is a tensor for each member."""

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.distributed.param_and_grad_buffer import _ParamAndGradBucketGroup
 from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.tensor_parallel import random as tracked
 from torch import nn
 
 from detlab.record.layout import Layout
@@ -68,6 +69,13 @@ def scratch_memory() -> list[torch.Tensor]:
     """Give Megatron's scratch buffers; their bytes mean nothing before a call writes to them."""
     shared = parallel_state._GLOBAL_MEMORY_BUFFER  # its getter fails where there is none
     return list(shared.buffer.values()) if shared is not None else []
+
+
+def tracked_generators() -> dict[str, object]:
+    """Give the named states of Megatron's random generators; none before its seeds are set."""
+    tracker = tracked._CUDA_RNG_STATE_TRACKER  # its getter makes one where there is none
+    states: dict[str, object] = tracker.get_states() if hasattr(tracker, "get_states") else {}
+    return states
 
 
 def follow_grad_reduce(chunks: Sequence[nn.Module], scopes: Scopes, undo: ExitStack) -> None:

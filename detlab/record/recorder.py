@@ -50,6 +50,9 @@ class Recorder:
         Name of the run for people; the folder's name when left out.
     start_step
         The step that runs first; a resumed run passes its global step.
+    ops
+        Write every op that runs. Without them only what `snapshot` and `metric` are given is written, and
+        nothing else costs anything.
     inputs
         Hash inputs too. Without them no origin can be told from a receiver.
     views
@@ -89,6 +92,7 @@ class Recorder:
         ranks: Selectable = None,
         label: str = "",
         start_step: int = 1,
+        ops: bool = True,
         inputs: bool = True,
         views: bool = True,
         details: bool = True,
@@ -107,6 +111,7 @@ class Recorder:
             label=label or Path(folder).name,
             steps=self._steps,
             ranks=self._ranks,
+            ops=ops,
             choices=Choices(inputs=inputs, views=views, details=details or stats, stats=stats),
             captures=CaptureChoices(
                 read_selectors(capture), capture_limit, capture_max_bytes, capture_compact
@@ -206,6 +211,51 @@ class Recorder:
         with self._session.scopes.phase(chosen):
             yield
 
+    def snapshot(
+        self,
+        moment: str,
+        model: nn.Module | Sequence[nn.Module] | None = None,
+        optimizer: object | None = None,
+        **states: object,
+    ) -> None:
+        """Write the state that the current step begins with, every byte of it in a digest.
+
+        It belongs to the step that comes next: after step 2, and in a run that goes on from there before
+        its first step, that is step 3. Steps and ranks that are not selected write nothing.
+
+        Parameters
+        ----------
+        moment
+            When this is: ``saved``, ``loaded``, ``first use``, or any other word.
+        model
+            A module, or the list of a pipeline rank's model chunks: parameters, buffers, extra states.
+        optimizer
+            One of torch, or of Megatron-Core in any of its wrappers: the states and steps of each parameter,
+            the copies in higher precision, the groups and the loss scale.
+        states
+            Anything else that the training depends on, by name: tensors, numbers, text, bytes, mappings and
+            lists of these, and objects with a ``state_dict``, such as a schedule or a data loader.
+
+        The states of torch's, Python's and NumPy's random generators and of Megatron's tracker are always
+        written; with nothing else given, they alone are, as before the first forward after loading.
+
+        Raises
+        ------
+        RecordingError
+            The moment is no word, or the model or the optimizer is none.
+
+        Examples
+        --------
+        >>> rec.snapshot("saved", model, optimizer, scheduler=scheduler)  # doctest: +SKIP
+        """
+        chunks = _read_chunks(model, "rec.snapshot")
+        _check_optimizer(optimizer, "rec.snapshot")
+        if not isinstance(moment, str) or not moment.strip():
+            finding = f"rec.snapshot was given {_described(moment)} as the moment."
+            raise RecordingError(finding, "give it a word, such as saved, loaded or first use")
+        if self._session is not None:
+            self._session.snapshot(moment, chunks, optimizer, states)
+
     def metric(self, name: str, value: float, step: int | None = None) -> None:
         """Write one number of a step, at full precision.
 
@@ -219,30 +269,27 @@ class Recorder:
         self._session.metric(step, name, value)
 
 
-_ATTACH_HINT: Final = (
-    "say rec.attach(model, optimizer): a module or a list of model chunks, and an optimizer with a step;"
-    " either may be None"
-)
+_HINT: Final = "give it a module or a list of model chunks, and an optimizer with a step; either may be None"
 
 
-def _read_chunks(model: object) -> list[nn.Module]:
+def _read_chunks(model: object, caller: str = "rec.attach") -> list[nn.Module]:
     """Give the chunks of a model that is one module, several, or none."""
     if model is None or isinstance(model, nn.Module):
         return [] if model is None else [model]
     if not isinstance(model, Iterable) or isinstance(model, str):
-        raise RecordingError(f"rec.attach was given {_described(model)} as the model.", _ATTACH_HINT)
+        raise RecordingError(f"{caller} was given {_described(model)} as the model.", _HINT)
     chunks = list(model)
     for number, chunk in enumerate(chunks):
         if not isinstance(chunk, nn.Module):
-            finding = f"rec.attach was given {_described(chunk)} as model chunk {number}."
-            raise RecordingError(finding, _ATTACH_HINT)
+            finding = f"{caller} was given {_described(chunk)} as model chunk {number}."
+            raise RecordingError(finding, _HINT)
     return chunks
 
 
-def _check_optimizer(optimizer: object) -> None:
+def _check_optimizer(optimizer: object, caller: str = "rec.attach") -> None:
     if optimizer is not None and not callable(getattr(optimizer, "step", None)):
-        finding = f"rec.attach was given {_described(optimizer)} as the optimizer, which has no step method."
-        raise RecordingError(finding, _ATTACH_HINT)
+        finding = f"{caller} was given {_described(optimizer)} as the optimizer, which has no step method."
+        raise RecordingError(finding, _HINT)
 
 
 def _described(given: object) -> str:

@@ -22,6 +22,7 @@ from detlab.record.geometry import place_of
 from detlab.record.layout import Layout, current_layout
 from detlab.record.recipe import rank_recipe
 from detlab.record.scopes import Scopes, unwrap
+from detlab.record.snapshot import parameter_names, states_of
 from detlab.schema import Flag
 from detlab.store import Manifest, MetricLog, RankHeader, Selection, TraceWriter, write_manifest
 from detlab.store.layout import CAPTURES
@@ -35,6 +36,7 @@ class Settings:
     label: str
     steps: Selection
     ranks: Selection
+    ops: bool
     choices: Choices
     captures: CaptureChoices
     compress: bool
@@ -66,7 +68,8 @@ class Session:
             self._log, self.scopes, Communicators(self._layout.labels), settings.choices, captures
         )
         self._mode.collectives.install(undo)
-        self._is_entered = self._has_failed = False
+        self._is_entered = self._is_recording = self._has_failed = False
+        self._chunks: list[nn.Module] = []
         undo.callback(self._leave_mode)
 
     def attach(self, chunks: Sequence[nn.Module], optimizer: object | None) -> None:
@@ -75,6 +78,7 @@ class Session:
         configs = {name: getattr(owner, "config", None) for name, owner in owners.items()}
         self._configs |= {name: config for name, config in configs.items() if config is not None}
         self._log.open()
+        self._chunks = list(chunks)
         self.scopes.watch(chunks, self._undo)
         if "megatron.core" in sys.modules:
             from detlab.record.megatron import follow_grad_reduce
@@ -101,9 +105,10 @@ class Session:
 
     def begin_step(self, step: int) -> None:
         """End the step before, and record this one if it is selected."""
-        if self._mode.is_on:
+        if self._is_recording:
             self._end_step(self._log.step)
-        is_recorded = step in self._settings.steps
+        self._is_recording = step in self._settings.steps
+        is_recorded = self._is_recording and self._settings.ops
         if not is_recorded and self._mode.is_on:
             self._pause()
         self._log.begin_step(step)
@@ -143,8 +148,20 @@ class Session:
 
     def forget(self) -> None:
         """Record nothing more, and leave everything as it is."""
-        self._mode.is_on = False
+        self._mode.is_on = self._is_recording = False
         self.scopes.begin_step(recorded=False)
+
+    def snapshot(
+        self,
+        moment: str,
+        chunks: Sequence[nn.Module],
+        optimizer: object | None,
+        states: Mapping[str, object],
+    ) -> None:
+        """Write states of the current step, if it is recorded."""
+        if self._is_recording:
+            names = parameter_names(chunks or self._chunks)
+            self._mode.write_states(moment, states_of(chunks, optimizer, states, names))
 
     def metric(self, step: int, name: str, value: float) -> None:
         """Write one number of a step."""
@@ -171,6 +188,7 @@ def _manifest(settings: Settings, layout: Layout) -> Manifest:
     recorder = {
         "steps": settings.steps.text,
         "ranks": settings.ranks.text,
+        "ops": settings.ops,
         "inputs": choices.inputs,
         "views": choices.views,
         "details": choices.details,

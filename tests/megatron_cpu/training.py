@@ -35,6 +35,12 @@ class Recipe:
     seed: int = 3
     learning_rate: float = 1e-3
     adam_beta2: float = 0.999
+    precision: str = "fp32"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the parameters that the forward computes with; the optimizer's are float32."""
+        return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
 
 
 def train(recipe: Recipe, folder: str, recorder: Mapping[str, Any]) -> list[float]:
@@ -71,6 +77,7 @@ def build(recipe: Recipe) -> tuple[Any, Any]:
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.transformer.module import Float16Module
 
     config = _model_config(recipe)
     model = GPTModel(
@@ -88,7 +95,8 @@ def build(recipe: Recipe) -> tuple[Any, Any]:
         check_for_nan_in_grad=True,
         bucket_size=20_000 if recipe.overlap else None,
     )
-    chunk = DistributedDataParallel(config, wrapping, model)
+    inner = model if recipe.precision == "fp32" else Float16Module(config, model)
+    chunk = DistributedDataParallel(config, wrapping, inner)
     settings = OptimizerConfig(
         optimizer="adam",
         lr=recipe.learning_rate,
@@ -96,6 +104,10 @@ def build(recipe: Recipe) -> tuple[Any, Any]:
         adam_beta2=recipe.adam_beta2,
         use_distributed_optimizer=recipe.distributed_optimizer,
         clip_grad=1.0,
+        params_dtype=recipe.dtype,
+        initial_loss_scale=2.0**10,  # of fp16 alone; it doubles after every second step without an overflow
+        loss_scale_window=2,
+        **_precision(recipe),
     )
     optimizer = get_megatron_optimizer(settings, [chunk])
     config.finalize_model_grads_func = finalize_model_grads
@@ -103,6 +115,10 @@ def build(recipe: Recipe) -> tuple[Any, Any]:
     if recipe.overlap:
         config.no_sync_func = chunk.no_sync
     return chunk, optimizer
+
+
+def _precision(recipe: Recipe) -> dict[str, bool]:
+    return {name: recipe.precision == name for name in ("bf16", "fp16")}
 
 
 def _model_config(recipe: Recipe) -> Any:
@@ -114,7 +130,9 @@ def _model_config(recipe: Recipe) -> Any:
         hidden_size=recipe.hidden,
         num_attention_heads=recipe.num_heads,
         use_cpu_initialization=True,
-        pipeline_dtype=torch.float32,
+        pipeline_dtype=recipe.dtype,
+        params_dtype=recipe.dtype,
+        **_precision(recipe),
         tensor_model_parallel_size=recipe.tp,
         sequence_parallel=recipe.sequence_parallel,
         hidden_dropout=recipe.dropout,
