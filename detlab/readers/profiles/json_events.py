@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
-import io
 import json
 import re
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, cast
 
 from detlab.progress import Told
 
 _PIECE: Final = 1 << 22
-"""Characters that are read at a time."""
+"""Bytes that are read at a time."""
 
 MAX_EVENT: Final = 1 << 26
 """Characters of one value; a longer one is damage, or was made to fill the memory."""
+
+_IN_NUMBER: Final = 3
+"""Characters within a number that are no number of their own."""
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _MORE: Final = re.compile(r"[ \t\n\r,]*")
@@ -32,8 +36,9 @@ class Damaged(ValueError):  # noqa: N818 - reads as the finding it is
 class _Text:
     """A window onto the text of a file."""
 
-    def __init__(self, stream: TextIO, told: Told | None) -> None:
-        self._stream, self._told = stream, told
+    def __init__(self, stream: BufferedReader, told: Told | None) -> None:
+        self._stream, self._told, self._failure = stream, told, ""
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._decode = json.JSONDecoder().raw_decode
         self.text, self.at, self._gone, self._ended = "", 0, 0, False
 
@@ -50,8 +55,9 @@ class _Text:
                 if isinstance(error, RecursionError) or not self._grow():
                     raise Damaged(self._said(error)) from error
                 continue
-            # a number or a word that ends with the piece may go on in the next one
-            if end < len(self.text) or isinstance(value, dict | list | str) or not self._grow():
+            # a number at the end of a piece may go on in the next one, also behind a "." or an "e+"
+            is_number = isinstance(value, int | float)
+            if not is_number or len(self.text) - end > _IN_NUMBER or not self._grow():
                 self.at = end
                 return value
 
@@ -76,16 +82,31 @@ class _Text:
         """Read the next piece behind what is not taken yet; say whether there was any."""
         if self._ended or len(self.text) - self.at > MAX_EVENT:
             return False
-        try:
-            more = self._stream.read(_PIECE)
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-            raise Damaged(f"{self.place}: cannot be read further: {error}") from error
+        more = self._read()
         self._gone += self.at
         self.text, self.at = self.text[self.at :] + more, 0
         self._ended = not more
-        if self._told:
-            self._told(len(more))
         return bool(more)
+
+    def _read(self) -> str:
+        """Read about a piece; what stands before a place that cannot be read is given first."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            while size < _PIECE and not self._failure:
+                part = self._stream.read1(_PIECE - size)
+                if not part:
+                    break
+                parts.append(part)
+                size += len(part)
+        except (OSError, EOFError, zlib.error) as error:
+            self._failure = str(error)
+        if self._failure and not parts:
+            raise Damaged(f"{self.place}: cannot be read further: {self._failure}")
+        if self._told:
+            self._told(size)
+        text = self._decoder.decode(b"".join(parts), final=not parts)
+        return text if text or not parts else self._read()  # a character may go on in the next piece
 
     def _said(self, error: Exception) -> str:
         why = getattr(error, "msg", "") or str(error) or type(error).__name__
@@ -147,8 +168,7 @@ def _items(text: _Text, *, may_lack_end: bool = False) -> Iterator[dict[str, Any
             yield event
 
 
-def _open(path: Path) -> TextIO:
-    raw = path.open("rb")
-    is_packed = raw.peek(2)[:2] == b"\x1f\x8b"
-    stream: Any = gzip.GzipFile(fileobj=raw) if is_packed else raw
-    return io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
+def _open(path: Path) -> BufferedReader:
+    with path.open("rb") as raw:
+        is_packed = raw.read(2) == b"\x1f\x8b"
+    return cast(BufferedReader, gzip.open(path) if is_packed else path.open("rb"))
