@@ -16,11 +16,11 @@ from detlab.readers.choices.lines import Gathered, Line
 
 KERNEL: Final = "cublasLtMatmul"
 
-_HEAD: Final = re.compile(r"(?:\[[^\[\]]*\])?\[cublasLt\]\[(\d+)\]\[(\w+)\]\[(\w+)\]")
+_HEAD: Final = re.compile(r"\[cublasLt\]\[(\d+)\]\[(\w+)\]\[(\w+)\]")
 _BLOCK: Final = re.compile(r"(\w+)=\[([^\[\]]*)\]")
 _PAIR: Final = re.compile(r"(\w+)=(\S+)")
 _MATMUL: Final = re.compile(r"cublasLt\w*Matmul$")
-_POINTERS: Final = re.compile(r"\b\w*(?:=0[xX][0-9A-Fa-f]+)")
+_POINTERS: Final = re.compile(r"=0[xX][0-9A-Fa-f]+")
 
 _DESCRIPTORS: Final = ("Adesc", "Bdesc", "Cdesc", "Ddesc")
 _NEEDED: Final = ("Adesc", "Bdesc", "Ddesc", "algo")
