@@ -34,7 +34,7 @@ def read(path: Path, content: bytes) -> Settings:
 
 
 def parse(text: str, found: Found) -> Any:
-    """Read JSON; a key that stands twice is a problem, and NaN and infinities are words.
+    """Read JSON; a key that stands twice is a problem, and NaN and infinities are text.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def parse(text: str, found: Found) -> Any:
         return tree
 
     try:
-        return json.loads(text, object_pairs_hook=pairs, parse_constant=str)
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=lambda word: str(float(word)))
     except json.JSONDecodeError as error:
         raise InputError(
             f"{found.at(f'line {error.lineno}, column {error.colno}')}: it is no JSON: {error.msg}.",

@@ -11,6 +11,7 @@ from detlab.checks.recipe.sources import names
 from detlab.checks.recipe.sources.found import Found
 from detlab.checks.recipe.sources.reading import decoded
 from detlab.checks.recipe.sources.values import literal
+from detlab.errors import InputError
 
 _BEGIN: Final = re.compile(rb"-{4,} arguments -{4,}")
 _END: Final = re.compile(r"-{4,} end of arguments -{4,}")
@@ -27,6 +28,10 @@ def read(path: Path, content: bytes) -> Settings:
     found = Found(path.name)
     lines = decoded(content).split("\n")
     starts = [number for number, line in enumerate(lines) if _BEGIN.search(line.encode("utf-8", "replace"))]
+    if not starts:
+        raise InputError(
+            f"{path} has no arguments of Megatron-LM.", "give the log of the first rank, from its beginning"
+        )
     for number, line in enumerate(lines[starts[-1] + 1 :], starts[-1] + 2):
         if _END.search(line):
             found.kinds.add("args")

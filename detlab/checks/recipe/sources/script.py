@@ -222,7 +222,7 @@ def _values(word: Field, words: Sequence[Field], at: int) -> tuple[list[Field], 
         text = words[at].text
         is_number = re.fullmatch(r"-\.?[0-9].*", text)
         is_other = (text.startswith("-") and not is_number) or (words[at].is_open and bool(values))
-        if is_other or text == "$@" or (values and OVERRIDE.fullmatch(text)):
+        if is_other or text == "$@" or (values and (OVERRIDE.fullmatch(text) or text.startswith("~"))):
             break
         values.append(words[at])
         at += 1

@@ -123,9 +123,9 @@ class Script:
     def _within(self, condition: str, commands: Sequence[Command]) -> None:
         self._depth += 1
         if self._depth < _MAX_DEPTH:
-            self._conditions.append(condition)
+            outer, self._conditions = self._conditions, [*self._conditions, condition]
             self._follow(commands)
-            self._conditions.pop()
+            self._conditions = outer
         self._depth -= 1
 
     def _command(self, command: Command) -> None:
@@ -139,15 +139,14 @@ class Script:
             if not is_pattern:
                 self._subshell(words[0].text)
             return
-        is_conditional = command.before in ("&&", "||")
-        if is_conditional:
+        outer = self._conditions
+        self._conditions = list(outer)
+        if command.before in ("&&", "||"):
             self._conditions.append(f"only if the command before it on line {words[0].line} allows")
-        depth = len(self._conditions)
         try:
             self._simple(words, command)
         finally:
-            if is_conditional:
-                del self._conditions[depth - 1]
+            self._conditions = outer
 
     def _subshell(self, parenthesis: str) -> None:
         """Forget what a subshell assigned when it ends."""
