@@ -123,7 +123,7 @@ class _MetadataIndex(_Record):
 
 
 class _Other(_Record):
-    """What is read over: memory formats, the name of the checkpoint, transforms."""
+    """What is read over: memory formats, the name of the checkpoint, plans of saving."""
 
     __slots__ = ()
     kind = "other"
@@ -167,6 +167,13 @@ _ALLOWED: Final[dict[tuple[str, str], Any]] = {
     (_HOME, "MetadataIndex"): _MetadataIndex,
     (_HOME, "StorageMeta"): _Other,
     (_HOME, "_MEM_FORMAT_ENCODING"): _Other,
+    # Megatron keeps the plans of all ranks with the metadata, to save the next time without gathering them
+    ("torch.distributed.checkpoint.planner", "SavePlan"): _Other,
+    ("torch.distributed.checkpoint.planner", "WriteItem"): _Other,
+    ("torch.distributed.checkpoint.planner", "WriteItemType"): _Other,
+    ("torch.distributed.checkpoint.planner", "TensorWriteData"): _Other,
+    ("torch.distributed.checkpoint.planner", "BytesIOWriteData"): _Other,
+    ("megatron.core.dist_checkpointing.strategies.torch", "MCoreSavePlan"): _Other,
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _StorageInfo,
     ("torch.distributed.checkpoint.filesystem", "_StoragePrefix"): _Other,
     ("torch", "Size"): _Size,
