@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from detlab.checks.recipe.said import NOT_SET, ranks_of, shown, written
+from detlab.checks.recipe.said import NOT_SET, is_open, ranks_of, shown, written
 from detlab.checks.recipe.settings import Setting, Settings, Value
 from detlab.checks.recipe.topics import SEVERITY, TOPICS, Group, Topic, topic_of
 
@@ -28,7 +28,7 @@ class Difference(NamedTuple):
         What it is about.
     group
         What the difference is worth: as its topic says, but no more than ``may explain a difference`` where
-        one side may have the same by default or from elsewhere.
+        one side may have the same by default, from elsewhere, or by a variable of the shell.
     a, b
         What each run says.
     where
@@ -53,7 +53,11 @@ def difference(name: str, a: Settings, b: Settings) -> Difference | None:
     places = dict.fromkeys(said[0].where for said in (said_a, said_b) if said and said[0].where)
     topic = topic_of(name)
     texts = {text_a, text_b}
-    is_guessed = NOT_SET_HERE in texts or texts == {"false", NOT_SET}
+    is_guessed = (
+        NOT_SET_HERE in texts
+        or texts == {"false", NOT_SET}
+        or any(map(is_open, said_a)) != any(map(is_open, said_b))
+    )
     group = _EXPLAINS if is_guessed and topic.group != "harmless" else topic.group
     return Difference(name, topic, group, text_a, text_b, ", ".join(places))
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple
 
-from detlab.checks.recipe.rules.requirements import Before, Same, is_older
+from detlab.checks.recipe.rules.requirements import Before, Given, Same, Shared, is_older
 from detlab.checks.recipe.rules.rule import Filled, Need, Rule, Versions
-from detlab.checks.recipe.said import shown, written
+from detlab.checks.recipe.said import is_open, shown, written
 from detlab.checks.recipe.settings import Setting, Settings
 
 State = Literal["holds", "broken", "not checked", "does not apply"]
@@ -16,6 +16,8 @@ State = Literal["holds", "broken", "not checked", "does not apply"]
 _MAX_NAMED: Final = 8
 _MAX_PLACES: Final = 3
 _ANY: Final = "*"
+_OF_TEXTS: Final = (Given, Same, Shared)
+"""Requirements that a text with a variable in it can meet or break as it stands."""
 
 
 class Outcome(NamedTuple):
@@ -71,6 +73,8 @@ def is_met(need: Need, settings: Settings) -> bool | None:
         ):
             return True
     first = need.names[0]
+    if any(is_open(each) for name in need.names for each in settings.by_name.get(name, ())):
+        return None
     return False if settings.values(first) or settings.says_all_of(first) else None
 
 
@@ -164,19 +168,27 @@ def _is_of(fill: Filled, settings: Settings) -> bool:
 
 def _of_values(rule: Rule, said: Sequence[str], settings: Settings) -> Outcome:
     """Judge a rule by the values that the recipe gives."""
+    every = [each for name in said for each in settings.by_name[name]]
+    unknown = [] if isinstance(rule.accepts, _OF_TEXTS) else [each for each in every if is_open(each)]
     bad = [
         each
-        for name in said
-        for each in settings.by_name[name]
-        if not rule.accepts.accepts(name, each.value, settings)
+        for each in every
+        if each not in unknown and not rule.accepts.accepts(each.name, each.value, settings)
     ]
+    if not bad and unknown:
+        text = f"{named(unknown[0].name)} is {shown(unknown)}, and what that is in the run is not known"
+        return Outcome(rule, "not checked", text, _places(unknown))
     if not bad:
         return Outcome(rule, "holds", _good(rule, said, settings), _places(settings.by_name[said[0]]))
+    return Outcome(rule, "broken", _words_of(rule, bad, settings), _places(bad))
+
+
+def _words_of(rule: Rule, bad: Sequence[Setting], settings: Settings) -> str:
+    """Say what breaks a rule: its own words and the names, or each name with its value."""
     names = list(dict.fromkeys(each.name for each in bad))
-    shown = [_shown(rule, name, bad, settings) for name in names[:_MAX_NAMED]]
-    more = [f"{len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
-    text = f"{rule.finding} {', '.join(shown + more)}" if rule.finding else "; ".join(shown + more)
-    return Outcome(rule, "broken", text, _places(bad))
+    parts = [_shown(rule, name, bad, settings) for name in names[:_MAX_NAMED]]
+    parts += [f"{len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
+    return f"{rule.finding} {', '.join(parts)}" if rule.finding else "; ".join(parts)
 
 
 def _shown(rule: Rule, name: str, bad: Sequence[Setting], settings: Settings) -> str:

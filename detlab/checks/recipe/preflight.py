@@ -12,6 +12,7 @@ from detlab.catalog.entry import github
 from detlab.checks.recipe.check import Recipe, settings_of
 from detlab.checks.recipe.differences import Difference, difference, weight
 from detlab.checks.recipe.judge import named
+from detlab.checks.recipe.said import is_open
 from detlab.checks.recipe.settings import Settings
 from detlab.checks.recipe.topics import SEVERITY, TOPICS, topic_of
 from detlab.checks.result import CheckResult, NotChecked, Problem, Verified, findings_frame
@@ -61,6 +62,10 @@ def compared(a: Settings, b: Settings) -> CheckResult:
     common = [name for name in names if name not in set(one_sided)]
     found = [each for name in common if (each := difference(name, a, b)) is not None]
     found.sort(key=weight)
+    differs = {each.setting for each in found}
+    open_names = [
+        name for name in common if name not in differs and any(map(is_open, a.by_name.get(name, ())))
+    ]
     return CheckResult(
         check="recipe",
         subjects=(a.label, b.label),
@@ -68,8 +73,8 @@ def compared(a: Settings, b: Settings) -> CheckResult:
             [*_frameworks(a, b), *map(_finding, found)],
             {"setting": pl.String, "group": pl.String, "a": pl.String, "b": pl.String},
         ),
-        verified=tuple(_equal(common, found)),
-        not_checked=tuple(_unknown(names, one_sided, a)),
+        verified=tuple(_equal([name for name in common if name not in open_names], found)),
+        not_checked=(*_as_written(open_names), *_unknown(names, one_sided, a)),
         problems=tuple(Problem(each.label, problem) for each in (a, b) for problem in each.problems),
         notes=tuple(_notes(found)),
         table=pl.DataFrame(
@@ -130,6 +135,16 @@ def _equal(common: Sequence[str], found: Sequence[Difference]) -> Iterator[Verif
         number = counts[topic.name]
         if number and topic.name not in differs:
             yield Verified(topic.name, f"{number} {plural('setting', number)}, equal in both")
+
+
+def _as_written(open_names: Sequence[str]) -> Iterator[NotChecked]:
+    """Give the topics with settings that are equal as they are written, and hold what is not known."""
+    for topic in TOPICS:
+        of_topic = [named(name) for name in open_names if topic_of(name) is topic]
+        if of_topic and topic.group != "harmless":
+            yield NotChecked(
+                topic.name, f"equal as written, with a variable whose value is not known: {_listed(of_topic)}"
+            )
 
 
 def _unknown(names: Sequence[str], one_sided: Sequence[str], a: Settings) -> Iterator[NotChecked]:

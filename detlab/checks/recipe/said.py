@@ -13,6 +13,9 @@ from detlab.text import shorten
 NOT_SET: Final = "not set"
 
 _RANKS: Final = re.compile(r"rank [0-9][0-9, -]*$")
+_OPEN: Final = re.compile(r"\$\{|\$\(|\$[A-Za-z_]|`|\$\$")
+"""What a shell or a launcher would have put something else for."""
+
 _MAX_TEXT: Final = 200
 _MAX_VALUES: Final = 6
 
@@ -22,6 +25,11 @@ def written(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value).strip()
+
+
+def is_open(setting: Setting) -> bool:
+    """Say whether a value holds a variable or a command, so that it is not known what it is in the run."""
+    return isinstance(setting.value, str) and _OPEN.search(setting.value) is not None
 
 
 def ranks_of(setting: Setting) -> str:

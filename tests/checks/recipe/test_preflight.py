@@ -161,6 +161,19 @@ def test_a_variable_that_one_script_leaves_to_its_caller_may_be_the_same():
     assert rows(result) == [("choice of kernels", EXPLAINS, "env.NCCL_ALGO", "Ring", "not set here")]
 
 
+def test_a_path_with_a_variable_is_equal_as_written_only():
+    content = {"args.seed": 1, "args.data_path": "${DATA}/text"}
+    result = compare_recipes(settings(content), settings(content))
+    whys = {each.what: each.why for each in result.not_checked}
+    assert whys["data"] == "equal as written, with a variable whose value is not known: data_path"
+    assert [each.what for each in result.verified] == ["seeds"]
+
+
+def test_a_variable_may_be_what_the_other_says():
+    a, b = settings({"args.seed": "${SEED}"}), settings({"args.seed": 42})
+    assert rows(compare_recipes(a, b)) == [("seeds", EXPLAINS, "args.seed", "${SEED}", "42")]
+
+
 def test_what_is_said_to_be_unset_is_unset():
     a, b = settings({"env.NCCL_ALGO": None, "args.seed": 1}), settings({"args.seed": 1})
     assert compare_recipes(a, b).findings.height == 0

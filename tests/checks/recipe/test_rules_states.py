@@ -116,6 +116,23 @@ def test_what_a_script_leaves_to_its_caller_is_not_checked():
     assert "not set here" in state(check_recipe(script), "DET002")[1]
 
 
+@pytest.mark.parametrize("value", ["$ALGO", "${ALGO}", "$(cat algorithm)", "Ring,$MORE", "`cat algorithm`"])
+@pytest.mark.parametrize(("framework", "code"), [("megatron-lm", "DET002"), ("torch", "DET040")])
+def test_a_value_that_the_shell_would_make_is_not_known(value, framework, code):
+    result = check_recipe(make(framework, env__NCCL_ALGO=value))
+    assert state(result, code)[0] == "not checked"
+    assert result.findings.height == 0
+
+
+def test_a_wrong_value_beside_an_unknown_one_is_found():
+    assert set(found(check_recipe(make(env__NCCL_ALGO=Ranks(["$ALGO", "Tree"]))))) == {"DET002", "DET073"}
+
+
+def test_a_condition_with_an_unknown_value_is_neither_met_nor_not():
+    result = check_recipe(make(without=["env.NCCL_ALGO"], args__deterministic_mode="${MODE}"))
+    assert {state(result, code)[0] for code in ("DET001", "DET002")} == {"not checked"}
+
+
 def test_torchs_flag_need_not_be_known_where_the_framework_sets_it():
     result = check_recipe(make(without=["torch.deterministic"], kinds=ALL - {"torch"}))
     assert state(result, "DET030")[0] == "holds"
