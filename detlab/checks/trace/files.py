@@ -49,7 +49,7 @@ def index_agrees(subject: Subject) -> Told:
         else:
             whole.append(each.trace)
     for each in subject.surveys:
-        if each.damage:
+        if each.damage and not _names_problem(each):
             yield Breach(each.damage, [each.rank])
     if whole:
         num = sum(len(trace.index) for trace in whole)
@@ -59,16 +59,19 @@ def index_agrees(subject: Subject) -> Told:
 def names_are_whole(subject: Subject) -> Told:
     """TRC003: the name tables make sense to their end, and hold every id that an event uses."""
     whole: list[int] = []
-    for each in subject.readable:
-        names = each.trace.names
-        problem = names.problem if isinstance(names, NameFile) else ""
-        if problem:
+    for each in subject.surveys:
+        if problem := _names_problem(each):
             yield Breach(problem, [each.rank])
-        else:
+        elif not each.damage:
             whole.append(each.rank)
     if whole:
         num = sum(len(each.trace.names.callees) for each in subject.readable)
         yield Holds(f"{num:,} callees {on_ranks(whole)}")
+
+
+def _names_problem(each: RankSurvey) -> str:
+    names = each.trace.names
+    return names.problem if isinstance(names, NameFile) else ""
 
 
 def numbers_are_whole(subject: Subject) -> Told:

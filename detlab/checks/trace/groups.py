@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Final
 
@@ -67,12 +67,13 @@ def _other_members(subject: Subject) -> Told:
                 yield Breach(f"rank {rank} is no member of its own {shorten(label)}", [rank])
             for other in members:
                 theirs = groups.get(other, {}).get(label, members)
-                if rank < other and sorted(theirs) != sorted(members):
-                    found = (
-                        f"{shorten(label)} has the members {spans(sorted(members))} on rank {rank} and "
-                        f"{spans(sorted(theirs))} on rank {other}"
-                    )
-                    yield Breach(found, [rank, other])
+                if sorted(theirs) != sorted(members) and (rank < other or rank not in theirs):
+                    yield _other_list(label, {rank: members, other: theirs})
+
+
+def _other_list(label: str, members: Mapping[int, Sequence[int]]) -> Breach:
+    told = " and ".join(f"{spans(sorted(its))} on rank {rank}" for rank, its in members.items())
+    return Breach(f"{shorten(label)} has the members {told}", sorted(members))
 
 
 def collectives_agree(subject: Subject) -> Told:
