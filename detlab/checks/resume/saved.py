@@ -146,7 +146,8 @@ def renamed(checkpoint: Checkpoint, names: Names) -> Checkpoint:
                 f"{checkpoint.path}: two leaves would be called '{new}'.", "give each a name of its own"
             )
         found[new] = replace(leaf, name=new)
-    return replace(checkpoint, leaves=found)
+    lost = {names(n) if callable(names) else names.get(n, n): why for n, why in checkpoint.unreadable.items()}
+    return replace(checkpoint, leaves=found, unreadable=lost)
 
 
 def _replacements(part: pl.DataFrame) -> Iterator[tuple[str, str, Any]]:
