@@ -4,6 +4,7 @@ import pytest
 
 from detlab import compare
 from detlab.checks import check_kernels
+from detlab.schema import Coordinate
 from detlab.testing import Call, make_run, save_run
 from tests.readers.choices.logs import SPLIT, WHOLE, config, product, triton_cache, tuned, tuned_before
 
@@ -131,6 +132,47 @@ def test_ranks_that_disagree_within_a_run_are_counted_over_its_entries(tmp_path)
     assert [(each.what, each.says) for each in found.verified] == [
         ("triton print", "the same choice for 21 entries of kernel and problem, 168 uses on 8 ranks")
     ]
+
+
+def test_prints_of_an_autotuner_explain_other_bits_as_the_calls_own_record_does(tmp_path):
+    def plain(label, differs=()):
+        def calls(rank):
+            result = "y!" if rank in differs else "y"
+            return [Call("l2norm_fwd_kernel", "norm", ["n"], [result], shape=(1024, 768))]
+
+        return make_run({rank: calls(rank) for rank in range(8)}, label=label)
+
+    for run, other in (("a", ()), ("b", (2, 5))):
+        (tmp_path / run).mkdir()
+        for rank in range(8):
+            text = tuned(
+                "l2norm_fwd_kernel", "(768, 'torch.float32')", config(128 if rank in other else 64, 4)
+            )
+            (tmp_path / run / f"rank{rank}.log").write_text(text)
+    found = check_kernels(tmp_path / "a", tmp_path / "b", compare(plain("a"), plain("b", (2,))))
+    assert told(found, "instrument", "ranks", "outcome") == [
+        ("error", "selection", "triton print", [2], "bits"),
+        ("warning", "ranks of b", "triton print", [], ""),
+        ("note", "selection", "triton print", [5], "values"),
+    ]
+    assert found.findings["confidence"][0] == "medium: told once for all uses"
+
+
+def test_ranks_that_have_other_numbers_in_the_other_run_are_paired_by_their_place(tmp_path):
+    places = {0: Coordinate(dp=0), 1: Coordinate(dp=1)}
+    turned = {0: places[1], 1: places[0]}
+    runs = [
+        make_run({rank: [Call("aten.mm.default", "fc", ["x", "w"], ["y"], shape=(8, 8))] for rank in (0, 1)},
+                 label=label, coordinates=where)
+        for label, where in (("a", places), ("b", turned))
+    ]  # fmt: skip
+    for run, order in (("a", (SPLIT, WHOLE)), ("b", (WHOLE, SPLIT))):
+        (tmp_path / run).mkdir()
+        for rank, algo in enumerate(order):
+            (tmp_path / run / f"rank{rank}.log").write_text(product(8, 8, 8, algo, dtype="R_32F"))
+    paired = check_kernels(tmp_path / "a", tmp_path / "b", compare(*runs))
+    assert "selection" not in paired.findings["component"].to_list()
+    assert paired.verified[0].says == "the same choice for 1 entry of kernel and problem, 2 uses on 2 ranks"
 
 
 # O16: a split sum
@@ -281,7 +323,7 @@ def test_a_product_that_no_call_computes_is_said_to_be_joined_to_none(split_runs
     b = logs(tmp_path / "b", product(7, 7, 7, WHOLE))
     found = check_kernels(a, b, split_runs[2])
     assert ("warning", "selection") in told(found)
-    assert any(each.what == "1 entries of cublaslt" for each in found.not_checked)
+    assert [each.what for each in found.not_checked] == ["what came of 1 choice of cublaslt"]
 
 
 def test_the_layout_tells_products_of_one_size_apart(tmp_path):
@@ -343,6 +385,11 @@ def test_a_key_with_other_numbers_than_the_sizes_of_a_call_is_joined_to_nothing(
 
 
 # What is missing
+
+
+def test_one_place_given_twice_is_said_to_be_equal_to_itself(tmp_path):
+    folder = logs(tmp_path / "a", product(8, 8, 8))
+    assert any("equal to themselves" in note for note in check_kernels(folder, str(folder)).notes)
 
 
 def test_a_source_that_only_one_run_has_is_not_checked(tmp_path):

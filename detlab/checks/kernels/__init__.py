@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -20,7 +20,8 @@ from detlab.checks.kernels.verified import one_sided, verified_agreement, verifi
 from detlab.checks.kernels.within import Agreement, agreement
 from detlab.checks.result import CheckResult, NotChecked, Problem, Verified, findings_frame
 from detlab.readers.choices import Choices, read_choices
-from detlab.run import Run
+from detlab.run import Run, spans
+from detlab.text import plural
 
 if TYPE_CHECKING:
     from detlab.comparison.result import Comparison
@@ -61,6 +62,7 @@ def check_kernels(a: Source, b: Source, cmp: Comparison | None = None) -> CheckR
     told = [read_choices(each) for each in (a, b)]
     traced = [read_choices(each) for each in (cmp.a, cmp.b)] if cmp is not None else []
     frames = [_without_calls(each.frame) if traced else each.frame for each in told]
+    frames[1], strangers = _as_ranks_of_a(frames[1], cmp)
     paired = pair_choices(*frames)
     calls = calls_by_rank(cmp) if cmp is not None else {}
     believed = believe(paired.pairs, frames, calls)
@@ -73,7 +75,7 @@ def check_kernels(a: Source, b: Source, cmp: Comparison | None = None) -> CheckR
     for run, each in zip("ab", agreements, strict=True):
         rows += within_run(each, run)
     not_checked = [*paired.not_checked, *believed.not_checked, *one_sided(pairs), *ambiguous(joined)]
-    not_checked += _not_told(told) + _unjoined(cmp, joins.without_call)
+    not_checked += strangers + _not_told(told) + _unjoined(cmp, joins.without_call, bool(pairs))
     return CheckResult(
         check="kernels",
         subjects=tuple(each.label for each in told),
@@ -81,13 +83,25 @@ def check_kernels(a: Source, b: Source, cmp: Comparison | None = None) -> CheckR
         verified=_verified(pairs, agreements),
         not_checked=tuple(NotChecked(what, why) for what, why in not_checked),
         problems=(*_problems(told), *_silent(frames, recorded)),
-        notes=(*believed.notes, *_notes(told, cmp)),
+        notes=(*believed.notes, *_notes(told, cmp), *_same_place(a, b)),
     )
 
 
 def _without_calls(frame: pl.DataFrame) -> pl.DataFrame:
     """Leave out what calls carry: a comparison pairs them better than their numbers do."""
     return frame.filter(pl.col("source") != "trace")
+
+
+def _as_ranks_of_a(frame: pl.DataFrame, cmp: Comparison | None) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
+    """Give ranks of run b the numbers that run a has at their places, where a comparison pairs other ones."""
+    numbers = {rank.source_b.header.rank: rank.rank for rank in cmp.ranks} if cmp is not None else {}
+    if all(theirs == mine for theirs, mine in numbers.items()):
+        return frame, []
+    known = frame.filter(pl.col("rank").is_null() | pl.col("rank").is_in(list(numbers)))
+    lost = sorted(set(frame["rank"].drop_nulls()) - set(numbers))
+    why = "the comparison has no place for them in run a"
+    strangers = [(f"{plural('rank', len(lost))} {spans(lost)} of b", why)] if lost else []
+    return known.with_columns(pl.col("rank").replace_strict(numbers, default=None)), strangers
 
 
 def _agreement(frame: pl.DataFrame, traced: Choices | None) -> dict[str, Agreement]:
@@ -101,7 +115,7 @@ def _compared(
 ) -> Iterator[dict[str, Any]]:
     """Give what a comparison adds: the same choice with other bits, and products of which no log tells."""
     if cmp is not None:
-        yield from execution(joined, seen_at(cmp, calls))
+        yield from execution(joined, seen_at(cmp, calls, {site for each in joined for site in each.sites}))
         known = {site for each in joined if not each.is_ambiguous for site in each.sites}
         yield from untold(cmp, calls, known)
 
@@ -118,14 +132,21 @@ def _not_told(told: Sequence[Choices]) -> list[tuple[str, str]]:
     return [(f"{what} of {run}", why) for run, each in runs for what, why in each.not_told]
 
 
-def _unjoined(cmp: Comparison | None, entries: Collection[tuple[Entry, int | None]]) -> list[tuple[str, str]]:
+def _unjoined(
+    cmp: Comparison | None, entries: Collection[tuple[Entry, int | None]], is_any: bool
+) -> list[tuple[str, str]]:
     """Say of which choices no call is known, by source."""
+    if not is_any:
+        return []
     if cmp is None:
         why = "no comparison was given, which shows where bits differ: detlab compare A B --save FILE"
         return [("what came of the choices", why)]
     counts = Counter(entry.source for entry, _ in entries)
     why = "no call of the comparison computes this: it was not traced, or under other shapes or another name"
-    return [(f"{num:,} entries of {source}", why) for source, num in sorted(counts.items())]
+    return [
+        (f"what came of {num:,} {plural('choice', num)} of {source}", why)
+        for source, num in sorted(counts.items())
+    ]
 
 
 def _problems(told: Sequence[Choices]) -> Iterator[Problem]:
@@ -142,8 +163,17 @@ def _silent(frames: Sequence[pl.DataFrame], recorded: Sequence[Pair]) -> Iterato
             )
 
 
+def _same_place(a: Source, b: Source) -> list[str]:
+    """Say that both runs were given as one place: what is one is equal to itself."""
+    is_same = a is b or (
+        isinstance(a, str | PathLike) and isinstance(b, str | PathLike) and fspath(a) == fspath(b)
+    )
+    return ["both runs were given as one place, whose choices are equal to themselves"] if is_same else []
+
+
 def _notes(told: Sequence[Choices], cmp: Comparison | None) -> list[str]:
     said = [f"run {run}: {note}" for run, each in zip("ab", told, strict=True) for note in each.notes]
     if cmp is not None:
-        said.append(f"joined to the comparison of {cmp.a.label} and {cmp.b.label}: {cmp.verdict}")
+        whole = "" if cmp.complete else ", and not complete"
+        said.append(f"joined to the comparison of {cmp.a.label} and {cmp.b.label}: {cmp.verdict}{whole}")
     return said

@@ -98,15 +98,18 @@ class RankCalls:
     def __init__(self, rank: RankComparison) -> None:
         self.rank = rank
         self._a, self._b = _by_key(rank.a), _by_key(rank.b)
+        self._groups: dict[Hashable, CallGroup] = {}
 
     def group(self, key: Hashable) -> CallGroup | None:
         """Give the calls that a key fits; None where run a makes none."""
         rows = self._a.get(key)
         if rows is None:
             return None
-        mine = np.sort(np.concatenate(rows))
-        theirs = _num_rows(self._b.get(key, []))
-        return CallGroup(self.rank, len(mine), theirs, self.rank.positions_of(mine))
+        if key not in self._groups:
+            mine = np.sort(np.concatenate(rows))
+            theirs = _num_rows(self._b.get(key, []))
+            self._groups[key] = CallGroup(self.rank, len(mine), theirs, self.rank.positions_of(mine))
+        return self._groups[key]
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._a

@@ -127,10 +127,20 @@ def _untold(finding: Finding, shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def seen_at(cmp: Comparison, calls: Mapping[int, RankCalls]) -> dict[str, Seen]:
-    """Give what the comparison says at the sites of its findings, and the next step."""
+def seen_at(cmp: Comparison, calls: Mapping[int, RankCalls], wanted: set[str]) -> dict[str, Seen]:
+    """Give what the comparison says at the sites of its findings, and the next step.
+
+    Parameters
+    ----------
+    cmp, calls
+        The comparison and its calls.
+    wanted
+        Sites; findings that name none of them are passed over.
+    """
     found: dict[str, Seen] = {}
     for number, finding in enumerate(cmp.roots):
+        if not wanted & set(finding.sites):
+            continue
         says = shapes_of(cmp, number, calls).says if is_product(finding.op) else ""
         found |= dict.fromkeys(finding.sites, Seen(says, finding.next))
     return found
