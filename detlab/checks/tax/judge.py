@@ -46,6 +46,7 @@ class Step:
 
     @property
     def is_logged(self) -> bool:
+        """Whether it is from logs, not from a profile."""
         return self.source.startswith("logged")
 
 

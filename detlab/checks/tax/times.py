@@ -198,12 +198,12 @@ def _common(read: Sequence[pl.DataFrame], labels: Sequence[str]) -> list[int]:
     for each in read[1:]:
         steps &= set(each["step"])
     if not steps:
-        spans = "; ".join(
+        had = "; ".join(
             f"{label} has {len(each)}, {spans(each['step'].to_list())[:40]}"
             for label, each in zip(labels, read, strict=True)
         )
         raise NotComparable(
-            f"The runs have no step with a time in common: {spans}.",
+            f"The runs have no step with a time in common: {had}.",
             "give runs of the same steps, from the same start, logged at the same interval",
         )
     return sorted(steps)

@@ -77,9 +77,18 @@ def test_phases_follow_the_marks_of_autograd_and_of_the_optimizer(trace):
 
 
 def test_categories_of_old_and_new_traces_are_the_same_kinds(trace):
-    cats = {"Kernel": "kernel", "kernel": "kernel", "Memcpy": "memcpy", "gpu_memset": "memset",
-            "Runtime": "runtime", "cuda_driver": "runtime", "python_function": "python", "gpu_user_annotation": "device_range",
-            "cuda_sync": "sync", "Trace": "other"}  # fmt: skip
+    cats = {
+        "Kernel": "kernel",
+        "kernel": "kernel",
+        "Memcpy": "memcpy",
+        "gpu_memset": "memset",
+        "Runtime": "runtime",
+        "cuda_driver": "runtime",
+        "python_function": "python",
+        "gpu_user_annotation": "device_range",
+        "cuda_sync": "sync",
+        "Trace": "other",
+    }
     frame = read_kineto(trace([event("x", 0, 1, cat=cat) for cat in cats]))
     assert frame["kind"].to_list() == list(cats.values())
 
