@@ -15,7 +15,7 @@ from detlab import certify, load_run, samples
 from detlab.checks.certificate import REQUIRED, Certificate, Scope
 from detlab.checks.certificate import controls as controls_module
 from detlab.checks.certificate.controls import metrics_control, trace_control
-from detlab.checks.certificate.gates import Gate, checked, negative_controls, repeatability
+from detlab.checks.certificate.gates import Gate, checked, negative_controls, repeatability, resumed
 from detlab.checks.result import CheckResult, Verified, findings_frame
 from detlab.errors import InputError, NotComparable
 from detlab.schema import Evidence, Flag
@@ -188,6 +188,16 @@ def test_the_worst_answer_decides_a_gate(checks, verdict):
     gate = checked("recipe", checks, "nothing was given")
     assert gate.verdict == verdict
     assert gate.says
+
+
+@pytest.mark.parametrize(
+    ("evidence", "verdict"),
+    [("exact: every byte", "pass"), ("as printed, 5 decimals", "invalid"), ("", "invalid")],
+)
+def test_a_resume_that_was_shown_in_printed_digits_is_not_certified(evidence, verdict):
+    shown = [Verified("parameters", "all equal", "exact: every byte"), Verified("loss", "equal", evidence)]
+    found = CheckResult("resume", ("a", "b"), findings_frame([]), tuple(shown))
+    assert resumed([lambda: found]).verdict == verdict
 
 
 def test_the_page_escapes_names_and_holds_no_script(tmp_path):

@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from typing import Any, Final, Literal, NamedTuple
 
-from detlab.checks.certificate.gates import Gate, checked, negative_controls, repeatability
+from detlab.checks.certificate.gates import Gate, checked, negative_controls, repeatability, resumed
 from detlab.checks.result import CheckResult
 from detlab.comparison.facts import recorded_hosts
 from detlab.comparison.text import as_html
@@ -171,7 +171,7 @@ def certify(
     loaded = [as_run(run) for run in runs]
     recipes = [recipe] if recipe is not None else [run for run in loaded if run.ranks]
     equal = repeatability(loaded)
-    resume = checked("resume", [partial(_resume, *pair) for pair in resumes], "no resume was given")
+    resume = resumed([partial(_resume, *pair) for pair in resumes])
     gates = (
         checked("recipe", [partial(_recipe, each) for each in recipes], "no recipe was given or recorded"),
         checked("same setup", _setups(loaded), "no run recorded how it was set up"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from detlab.checks.certificate.controls import metrics_control, trace_control
-from detlab.checks.result import CheckResult
+from detlab.checks.result import CheckResult, Verified
 from detlab.comparison import Comparison, MetricsComparison, compare, compare_metrics
 from detlab.errors import InputError, NotComparable
 from detlab.run import Run, spans
@@ -81,14 +81,28 @@ def checked(name: str, checks: Sequence[Callable[[], CheckResult]], nothing: str
     return _gate(name, [_check(each) for each in checks], nothing)
 
 
-def _check(check: Callable[[], CheckResult]) -> _Answer:
+def resumed(checks: Sequence[Callable[[], CheckResult]]) -> Gate:
+    """Check resumes; one whose equality does not rest on bits alone is invalid, not a pass."""
+    return _gate("resume", [_check(each, is_exact=True) for each in checks], "no resume was given")
+
+
+def _check(check: Callable[[], CheckResult], *, is_exact: bool = False) -> _Answer:
     try:
         found = check()
     except NotComparable as error:
         return _Answer("not shown", error.finding)
     except InputError as error:
         return _Answer("invalid", error.finding)
-    return _Answer(found.verdict, check_says(found), found.to_json())
+    weak = [f"{each.what} ({each.evidence})" for each in found.verified if not _rests_on_bits(each)]
+    if is_exact and weak and found.verdict == "pass":
+        says = f"{' and '.join(found.subjects)}: equal, but not by their bits: {', '.join(weak)}"
+        return _Answer("invalid", says, found.to_json())
+    evidence = Evidence.EXACT if is_exact and found.verdict == "pass" else None
+    return _Answer(found.verdict, check_says(found), found.to_json(), evidence)
+
+
+def _rests_on_bits(each: Verified) -> bool:
+    return each.evidence.startswith(Evidence.EXACT.name.lower())
 
 
 def check_says(found: CheckResult) -> str:
@@ -101,7 +115,7 @@ def check_says(found: CheckResult) -> str:
     more = [f"and {len(bad) - 2} more"] if len(bad) > 2 else []
     what = [*first, *more] or [f"{len(found.verified)} verified"]
     problem = [f"{each.where}: {each.what}" for each in found.problems[:1]]
-    return f"{about}: {', '.join([*what, *problem])}"
+    return f"{about}: {', '.join([*what, *problem]).rstrip('.')}"
 
 
 def repeatability(runs: Sequence[Run]) -> Gate:
