@@ -7,19 +7,22 @@ both, each must be the other, rounded to nearest even; a side where they are not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from detlab.checks.checkpoints.layout import Checkpoint, Piece, TensorLeaf
+from detlab.checks.checkpoints.blocks import Source, boxes
+from detlab.checks.checkpoints.files import OpenFiles
+from detlab.checks.checkpoints.layout import Checkpoint, TensorLeaf
 from detlab.checks.result import NotChecked, Verified
 from detlab.checks.resume.components import MASTER, PARAMETERS, component_of, without_file
 from detlab.checks.resume.negative_controls import Control
 from detlab.checks.resume.state import Judged
 from detlab.checks.resume.words import MORE_COLUMNS, Stage, counted, listed
+from detlab.errors import InputError
 
 NARROW: Final = ("bfloat16", "float16")
 _BLOCK: Final = 1 << 20
@@ -100,82 +103,43 @@ def rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
     return np.where(np.isnan(values), np.uint16(0x7FC0), up)
 
 
-def num_not_cast(parameter: TensorLeaf, master: TensorLeaf) -> int:
-    """Count the elements of a parameter that are not the cast of their master weight; two NaNs are alike."""
+def num_not_cast(parameter: TensorLeaf, master: TensorLeaf, flip: bool = False) -> int:
+    """Count the elements of a parameter that are not the cast of their master weight; two NaNs are alike.
+
+    Parameters
+    ----------
+    parameter, master
+        Tensors of one shape.
+    flip
+        Flip the last bit of the first element of the parameter: a negative control.
+
+    Raises
+    ------
+    InputError, EOFError, OSError
+        A tensor cannot be read whole.
+    """
     different = 0
-    for offsets, shape in _blocks(parameter.shape):
-        found = read_box(parameter, offsets, shape, np.uint16)
-        values = read_box(master, offsets, shape, np.float32)
-        wrong = found != rounded(values, parameter.dtype)
-        if wrong.any():
-            both_nan = _is_nan(found, parameter.dtype) & np.isnan(values)
-            different += int((wrong & ~both_nan).sum())
+    order = tuple(range(len(parameter.shape)))
+    with OpenFiles() as files:
+        sources = [Source(leaf, order, files) for leaf in (parameter, master)]
+        buffers = [np.empty(_BLOCK * source.item, np.uint8) for source in sources]
+        for offsets, shape in boxes(parameter.shape, _BLOCK):
+            raw = [
+                source.read(offsets, shape, buffer) for source, buffer in zip(sources, buffers, strict=True)
+            ]
+            found, values = raw[0].view(np.uint16), raw[1].view(np.float32)
+            if flip:
+                found[0], flip = found[0] ^ 1, False
+            wrong = found != rounded(values, parameter.dtype)
+            if wrong.any():
+                both_nan = _is_nan(found, parameter.dtype) & np.isnan(values)
+                different += int((wrong & ~both_nan).sum())
     return different
 
 
 def _is_nan(bits: NDArray[np.uint16], dtype: str) -> NDArray[np.bool_]:
     infinite = 0x7F80 if dtype == "bfloat16" else 0x7C00
     return np.asarray((bits & 0x7FFF) > infinite)
-
-
-def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Cut a tensor along its first axes into boxes of at most `_BLOCK` elements."""
-    if 0 in shape:
-        return
-    sizes = list(shape)
-    for axis, size in enumerate(shape):
-        rest = int(np.prod(shape[axis + 1 :], dtype=np.int64))
-        sizes[axis] = max(1, min(size, _BLOCK // max(rest, 1)))
-        if sizes[axis] > 1:
-            break
-    counts = [-(-size // step) for size, step in zip(shape, sizes, strict=True)]
-    for place in np.ndindex(*counts):
-        offsets = tuple(at * step for at, step in zip(place, sizes, strict=True))
-        yield (
-            offsets,
-            tuple(min(step, size - at) for at, step, size in zip(offsets, sizes, shape, strict=True)),
-        )
-
-
-def read_box(
-    leaf: TensorLeaf, offsets: tuple[int, ...], shape: tuple[int, ...], dtype: type[np.generic]
-) -> NDArray[Any]:
-    """Read a box of a tensor from the pieces that it lies in.
-
-    Raises
-    ------
-    ValueError
-        The pieces do not cover the box, or a file ends before one does.
-    """
-    box = np.zeros(shape, dtype)
-    covered = 0
-    for piece in leaf.pieces:
-        low = [max(a, b) for a, b in zip(offsets, piece.offsets, strict=True)]
-        high = [
-            min(at + size, start + length)
-            for at, size, start, length in zip(offsets, shape, piece.offsets, piece.shape, strict=True)
-        ]
-        if any(a >= b for a, b in zip(low, high, strict=True)):
-            continue
-        place = tuple(slice(a - at, b - at) for a, b, at in zip(low, high, offsets, strict=True))
-        inner = tuple(slice(a - at, b - at) for a, b, at in zip(low, high, piece.offsets, strict=True))
-        box[place] = _whole_piece(piece, np.dtype(dtype))[inner]
-        covered += int(np.prod([b - a for a, b in zip(low, high, strict=True)], dtype=np.int64))
-    if covered < box.size:
-        raise ValueError(f"{leaf.name}: its pieces do not cover it")
-    return box
-
-
-def _whole_piece(piece: Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Give a piece as an array on its file; pages are read when they are needed."""
-    if not piece.path.is_file():
-        raise ValueError(f"{piece.path} is no file")
-    mapped = np.memmap(piece.path, np.uint8, "r")
-    strides = tuple(each * dtype.itemsize for each in piece.strides)
-    try:
-        return np.ndarray(piece.shape, dtype, mapped, piece.start, strides)
-    except TypeError as error:
-        raise ValueError(f"{piece.path} ends before a tensor in it does") from error
 
 
 def check_rebuilt(a: Checkpoint, b: Checkpoint, stage: Stage) -> Rebuilt:
@@ -195,7 +159,7 @@ def check_rebuilt(a: Checkpoint, b: Checkpoint, stage: Stage) -> Rebuilt:
         return Rebuilt(not_checked=[NotChecked(REBUILT, why)] if any(has) else [])
     try:
         wrong = [_not_cast(pairs) for pairs in sides]
-    except (ValueError, OSError) as error:
+    except (InputError, EOFError, OSError) as error:
         return Rebuilt(not_checked=[NotChecked(REBUILT, f"a tensor cannot be read: {error}")])
     num = len(sides[1])
     if not wrong[1]:
@@ -253,13 +217,7 @@ def _finding(wrong: dict[str, int], num: int, num_reference: int, stage: Stage) 
 
 
 def _control(pair: Pair) -> Control:
-    """Flip one bit of a cast parameter in memory, and look for it."""
+    """Flip one bit of a cast parameter as it is read, and look for it."""
     name, parameter, master = pair
-    offsets, shape = next(
-        _blocks(parameter.shape), ((0,) * len(parameter.shape), (0,) * len(parameter.shape))
-    )
-    found = read_box(parameter, offsets, shape, np.uint16)
-    expected = rounded(read_box(master, offsets, shape, np.float32), parameter.dtype)
-    if found.size:
-        found.reshape(-1)[0] ^= 1
-    return Control(REBUILT, "checkpoint", "one bit of a parameter", name, bool((found != expected).any()))
+    caught = num_not_cast(parameter, master, flip=True) == 1
+    return Control(REBUILT, "checkpoint", "one bit of a parameter", name, caught)

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import polars as pl
 
+from detlab.checks.checkpoints.comparing import compare_checkpoints
 from detlab.checks.checkpoints.layout import Checkpoint, Leaf, ScalarLeaf, TensorLeaf
+from detlab.checks.checkpoints.replacing import Replacement, replaced
 from detlab.checks.result import NotChecked, Problem
 from detlab.checks.resume.components import component_of, without_file
 from detlab.checks.resume.negative_controls import Control, catches
@@ -30,14 +32,15 @@ _AXES: Final = {
 """Arguments that say how a run was laid out: Megatron's, and DeepSpeed's."""
 
 _ITERATION: Final = re.compile(r"^(?:iteration|global_steps?|train_state\.step)$")
+_MOST_BYTES: Final = 1 << 20
+"""Bytes that are made up at most for a control."""
+
 _WEIGHTS_ONLY: Final = ("safetensors",)
 """Formats that hold tensors of a model alone."""
 
 
 def compare_states(a: Checkpoint, b: Checkpoint) -> pl.DataFrame:
     """Compare two checkpoints; columns of `STATE_SCHEMA`, one row per leaf of either."""
-    from detlab.checks.checkpoints import compare_checkpoints
-
     frame = compare_checkpoints(a, b)
     rows = [_row(row) for row in frame.sort("name").iter_rows(named=True)]
     return pl.DataFrame(rows, STATE_SCHEMA)
@@ -120,7 +123,7 @@ def saved_controls(
     for component in components:
         part = rows.filter((pl.col("component") == component) & (pl.col("state") == "equal"))
         for name, how, replacement in _replacements(part):
-            found = compare_states(_only(a, [name]), _replaced(_only(b, [name]), name, replacement))
+            found = compare_states(_only(a, [name]), replaced(_only(b, [name]), {name: replacement}))
             yield Control(component, "checkpoint", how, name, catches(judge(found, stage), component))
 
 
@@ -150,11 +153,31 @@ def renamed(checkpoint: Checkpoint, names: Names) -> Checkpoint:
     return replace(checkpoint, leaves=found, unreadable=lost)
 
 
-def _replacements(part: pl.DataFrame) -> Iterator[tuple[str, str, Any]]:
-    """Choose leaves of a component, small ones, and what to put in their place."""
-    yield from ()
+def _replacements(part: pl.DataFrame) -> Iterator[tuple[str, str, Replacement]]:
+    """Choose leaves of a component, small ones, and what to put in their place: name, how, replacement."""
+    tensors = part.filter((pl.col("kind") == "tensor") & (pl.col("num_bytes") > 0)).sort("num_bytes", "name")
+    numbers = part.filter(pl.col("kind") == "scalar").sort("name")
+    told = tensors.filter(~pl.col("zeroed_b").fill_null(False))
+    if len(told):
+        yield _full(told), "zeroed", Replacement("zeros")
+    elif len(tensors) and (size := int(tensors["num_bytes"][0])) <= _MOST_BYTES:
+        yield (
+            _full(tensors),
+            "other bytes",
+            Replacement("bytes", content=b"\1" * size),
+        )
+    if len(tensors):
+        yield _full(tensors), "missing", Replacement("missing")
+    counts = numbers.filter(pl.col("value_b").cast(pl.Float64, strict=False).fill_null(0) != 0)
+    if len(counts):
+        yield _full(counts), "reset", Replacement("zeros")
+    elif len(numbers):
+        yield _full(numbers), "another value", Replacement("scalar", value="\0another")
+    if len(numbers):
+        yield _full(numbers), "missing", Replacement("missing")
 
 
-def _replaced(checkpoint: Checkpoint, name: str, replacement: Any) -> Checkpoint:
-    """Give a checkpoint in which one leaf reads as something else."""
-    return checkpoint
+def _full(rows: pl.DataFrame) -> str:
+    """Give the name of the first of some leaves as the checkpoint has it."""
+    name, rank = rows.select("name", "rank").row(0)
+    return str(name) if rank is None else f"rank{rank}.{name}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detlab.checks.checkpoints.layout import Checkpoint
+from detlab.checks.checkpoints.opening import open_checkpoint
 from detlab.checks.resume.samples import Samples, as_samples
 from detlab.errors import InputError, TraceError
 from detlab.readers import FORMATS, as_run
@@ -140,13 +141,6 @@ def _of_path(path: Path, role: str) -> ResumeSide:
     except TraceError as error:
         raise InputError(f"{path} is no checkpoint, no trace and no log: {error.finding}", _HINT) from error
     return _of_run(run)
-
-
-def open_checkpoint(path: Path) -> Checkpoint:
-    """Open a checkpoint; what reads them is loaded when there is one."""
-    from detlab.checks.checkpoints import open_checkpoint as opened
-
-    return opened(path)
 
 
 def looks_like_checkpoint(path: Path) -> bool:

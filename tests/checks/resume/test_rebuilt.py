@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.checks.checkpoints.layout import Checkpoint, Piece, TensorLeaf
-from detlab.checks.resume.rebuilt import REBUILT, check_rebuilt, num_not_cast, pairs_of, read_box, rounded
+from detlab.checks.resume.rebuilt import REBUILT, check_rebuilt, num_not_cast, pairs_of, rounded
 from detlab.checks.resume.words import AT_LOAD
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -109,11 +109,12 @@ def test_a_file_that_is_cut_is_said_to_be_unreadable(tmp_path, size):
     assert "cannot be read" in check_rebuilt(a, a, AT_LOAD).not_checked[0].why
 
 
-def test_a_box_that_no_piece_covers_is_refused(tmp_path):
-    whole = leaf(tmp_path, "p", VALUES, "float32", (3, 1))
-    holed = TensorLeaf("p", whole.shape, "float32", whole.pieces[:2])
-    with pytest.raises(ValueError, match="do not cover"):
-        read_box(holed, (0, 0), whole.shape, np.float32)
+def test_a_tensor_with_a_hole_is_said_to_be_unreadable(tmp_path):
+    a = checkpoint(tmp_path / "a", VALUES, cuts=((3, 1), (1, 1)))
+    whole = a.leaves[PARAMETER]
+    holed = {**a.leaves, PARAMETER: TensorLeaf(PARAMETER, whole.shape, whole.dtype, whole.pieces[:2])}
+    found = check_rebuilt(a, Checkpoint(a.path, a.format, holed), AT_LOAD)
+    assert "cannot be read" in found.not_checked[0].why
 
 
 @pytest.mark.parametrize("block", [1, 7, 10, 25, 119])
