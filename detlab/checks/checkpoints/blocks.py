@@ -81,11 +81,9 @@ class Source:
                   _permuted(each.strides, order))
             for each in leaf.pieces
         ]  # fmt: skip
-        dimensions = len(self.shape)
-        self._low = np.array([each.offsets for each in self._pieces], np.int64).reshape(-1, dimensions)
-        self._high = self._low + np.array([each.shape for each in self._pieces], np.int64).reshape(
-            -1, dimensions
-        )
+        size = (len(self._pieces), len(self.shape))  # of a tensor of one number there is no axis to count by
+        self._low = np.array([each.offsets for each in self._pieces], np.int64).reshape(size)
+        self._high = self._low + np.array([each.shape for each in self._pieces], np.int64).reshape(size)
         self._check(leaf)
 
     @property
