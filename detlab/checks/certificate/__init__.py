@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from os import PathLike
 from typing import Any, Final, Literal, NamedTuple
 
@@ -111,8 +112,6 @@ class Certificate:
 
     def to_json(self) -> dict[str, Any]:
         """Give the certificate as a document of the schema ``detlab.certificate/1``."""
-        from detlab import __version__
-
         return {
             "schema": "detlab.certificate/1",
             "verdict": self.verdict,
@@ -121,7 +120,7 @@ class Certificate:
             "gates": [{**gate.to_json(), "required": gate.name in REQUIRED} for gate in self.gates],
             "not_shown": list(self.not_shown),
             "created": self.created,
-            "detlab": __version__,
+            "detlab": version("detlab"),
             "problems": [],
         }
 
