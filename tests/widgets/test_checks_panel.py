@@ -58,7 +58,7 @@ def test_drift_of_one_rank_is_the_finding_and_names_it() -> None:
     assert (panel.state, outcome.check.name, outcome.found.verdict) == ("done", "replicas", "fail")
     assert outcome.found.findings["outliers"].to_list() == [[2]]
     assert "<strong>FAIL</strong>: 1 finding." in shown
-    assert "rank 2 drifts from 0-1" in shown
+    assert "rank 2 drifts from ranks 0-1" in shown
     assert "layers.*.mlp.weight" in shown
     assert "Looked at ranks 0-2, steps 1-2, 6 calls." in shown
 

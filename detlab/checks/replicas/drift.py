@@ -151,9 +151,10 @@ def _finding(run: Run, row: dict[str, Any]) -> dict[str, Any]:
     """Write what drifts as a finding; the shares and the outliers stand in its first line."""
     ranks, outliers, places = row["ranks"], row["outliers"], places_of(run, row["outliers"])
     who = f"{plural('rank', len(outliers))} {spans(outliers)}{places_text(places)}" if outliers else ""
-    others = spans([rank for rank in ranks if rank not in outliers])
+    left = [rank for rank in ranks if rank not in outliers]
+    others = f"{plural('rank', len(left))} {spans(left)}"
     number, total = row["num_drifting"], row["num_tensors"]
-    drifts = f"{who} drift{'s' * (len(outliers) == 1)} from {others}" if who else f"ranks {others} disagree"
+    drifts = f"{who} drift{'s' * (len(outliers) == 1)} from {others}" if who else f"{others} disagree"
     name = row["scope"] or row["op"]
     again = "still " if 0 < number < total else ""
     more = f"; {number} of {total} tensors of this kind {again}drift ({number / total:.0%})"
@@ -161,7 +162,7 @@ def _finding(run: Run, row: dict[str, Any]) -> dict[str, Any]:
         **{column: row[column] for column in REPLICAS_COLUMNS if column in row},
         "component": component_of(row["basis"], Site.parse(row["site"])),
         "severity": "error",
-        "found": f"{name}: {drifts}, first in step {row['first_step']}{more if total > 1 else ''}",
+        "found": f"{name}: {drifts}; first in step {row['first_step']}{more if total > 1 else ''}",
         "expected": f"the same bits on ranks {spans(ranks)} ({_AXES[row['axis']]})",
         "where": row["site"],
         "why": row["why"],
