@@ -69,9 +69,9 @@ def whole_of(
         return step_ms, f"shares are of the difference of the {source}"
     if places.whole_ms is not None:
         return places.whole_ms, "shares are of the difference of the ranges around whole steps"
-    for name in (KERNEL, OP):
+    for name in (KERNEL, OP, *TABLES):
         rows = table.filter(pl.col("table") == name)
-        if len(rows) and not (name == OP and places.overlaps):
+        if len(rows) and (name == KERNEL or not places.overlaps):
             said = f"no step is marked: shares are of the sum over {_TABLE_WORDS[name]}"
             return float((rows["deterministic_ms"] - rows["default_ms"]).sum()), said
     return None, "no step is marked, and rows overlap: shares are not known"
@@ -109,7 +109,7 @@ def _unexplained(places: Places, table: pl.DataFrame, whole_ms: float | None, un
         return []
     for name in (KERNEL, OP):
         rows = table.filter(pl.col("table") == name)
-        if len(rows) and not (name == OP and places.overlaps):
+        if len(rows) and (name == KERNEL or not places.overlaps):
             rest = whole_ms - float(rows["delta_ms"].sum())
             share = f" ({100 * rest / whole_ms:.0f} %)" if whole_ms else ""
             says = f"{rest:+,.4g} of {whole_ms:+,.4g} ms {unit}{share} lie outside the {_TABLE_WORDS[name]}"

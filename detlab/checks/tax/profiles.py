@@ -31,6 +31,9 @@ _KERNEL_REPORTS: Final = (
 _ALLOCATES: Final = r"^aten::(new_)?empty|^aten::resize_"
 _COPY_REPORTS: Final = ("cuda_gpu_mem_time_sum",)
 
+_FEW_ROWS: Final = 3
+"""Fewer common rows say nothing about the number of steps."""
+
 ROW_COLUMNS: Final[dict[str, Any]] = {
     "table": pl.String,
     "name": pl.String,
@@ -333,7 +336,7 @@ def _refuse_other_counts(a: Measured, b: Measured) -> None:
     both = both.filter((pl.col("count") > 0) & (pl.col("count_b") > 0))
     ratios = both.select((pl.col("count_b") / pl.col("count")).round(6).alias("ratio"))["ratio"]
     counts = ratios.value_counts(sort=True)
-    if not len(counts) or counts["ratio"][0] == 1.0 or 2 * counts["count"][0] <= len(ratios):
+    if len(ratios) < _FEW_ROWS or counts["ratio"][0] == 1.0 or 2 * counts["count"][0] <= len(ratios):
         return
     num, factor = counts["count"][0], counts["ratio"][0]
     raise NotComparable(
