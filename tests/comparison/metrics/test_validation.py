@@ -2,6 +2,7 @@
 
 import math
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +82,26 @@ def test_a_second_rerun_on_the_same_device_is_insufficient_evidence(value):
     found = attribute_failure([INITIAL, *FIRST["here, equal"], ("second rerun", *HERE, value)])
     assert found.conclusion == "insufficient evidence"
     assert found.why == "the second rerun was on the same device, nodeA device 3."
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "conclusion", "suspect"),
+    [("nodeB,gpu1,2.31", PERSISTENT, "nodeA"), ("nodeA,gpu3,nan", INSUFFICIENT, None)],
+)
+def test_a_table_of_results_is_attributed_as_it_is(tmp_path, elsewhere, conclusion, suspect):
+    """O36 and its variant, as somebody would write them down."""
+    rows = ["attempt,node,device,value", "initial,nodeA,gpu3,nan", "first rerun,nodeA,gpu3,nan"]
+    path = tmp_path / "results.csv"
+    path.write_text("\n".join([*rows, f"second rerun,{elsewhere}"]))
+    found = attribute_failure(pl.read_csv(path, infer_schema=False))
+    assert (found.conclusion, found.node) == (conclusion, suspect)
+    if suspect is None:
+        assert found.why == "the second rerun was on the same device, nodeA device gpu3."
+
+
+def test_a_table_without_its_columns_is_refused():
+    with pytest.raises(InputError, match="is no result of a validation"):
+        attribute_failure(pl.DataFrame({"value": ["nan"]}))
 
 
 @pytest.mark.parametrize("other", [("nodeA", 1), ("nodeB", 3)])

@@ -48,7 +48,7 @@ class ValidationResult(NamedTuple):
 
     attempt: str
     node: str | None
-    device: int | None
+    device: int | str | None
     value: Value
     status: str = ""
 
@@ -83,7 +83,7 @@ class Attribution:
 
     conclusion: str
     node: str | None
-    device: int | None
+    device: int | str | None
     evidence: str
     why: str
     next: str
@@ -97,7 +97,7 @@ class Attribution:
 
 
 def attribute_failure(
-    results: Iterable[ValidationResult | Mapping[str, Any] | tuple[Any, ...]],
+    results: pl.DataFrame | Iterable[ValidationResult | Mapping[str, Any] | tuple[Any, ...]],
     *,
     tolerance: float | None = None,
 ) -> Attribution:
@@ -107,7 +107,7 @@ def attribute_failure(
     ----------
     results
         All results of one calculation: `ValidationResult`, or its fields as a mapping or a tuple
-        ``(attempt, node, device, value)``.
+        ``(attempt, node, device, value)``; or a frame with these columns.
     tolerance
         Greatest relative difference of results that count as equal; by default they are equal when their
         bits are, or when they were printed alike. NaN equals NaN.
@@ -117,7 +117,8 @@ def attribute_failure(
     InputError
         A result has fields or an attempt that do not exist.
     """
-    told = tuple(_result(each) for each in results)
+    table = results.iter_rows(named=True) if isinstance(results, pl.DataFrame) else results
+    told = tuple(_result(each) for each in table)
     by_attempt = {name: [each for each in told if each.attempt == name] for name in ATTEMPTS}
     conclusion, suspect, why, then = _decide(by_attempt, tolerance)
     exact = all(isinstance(each.value, float) for each in told)
