@@ -77,8 +77,8 @@ class Session:
         owners = {"model": unwrap(chunks[0]) if chunks else None, "optimizer": optimizer}
         configs = {name: getattr(owner, "config", None) for name, owner in owners.items()}
         self._configs |= {name: config for name, config in configs.items() if config is not None}
-        self._log.open()
         self._chunks = list(chunks)
+        self._log.open()
         self.scopes.watch(chunks, self._undo)
         if "megatron.core" in sys.modules:
             from detlab.record.megatron import follow_grad_reduce
@@ -88,7 +88,7 @@ class Session:
     def _open_writer(self) -> TraceWriter:
         """Create this rank's files, as late as possible, so that the header knows the configuration."""
         settings, layout = self._settings, self._layout
-        recipe = rank_recipe(settings.arguments, self._configs)
+        recipe = rank_recipe(settings.arguments, self._configs, self._chunks)
         header = RankHeader(layout.rank, layout.coordinate, layout.groups, recipe, ALGORITHM)
         self._has_failed = True  # until all files are there
         try:

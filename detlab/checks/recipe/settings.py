@@ -77,7 +77,8 @@ class Settings:
 
     def values(self, name: str) -> tuple[Value, ...]:
         """Give the different values of a setting, in the order they are said; empty where it is not said."""
-        return tuple(dict.fromkeys(each.value for each in self.by_name.get(name, ())))
+        said = {repr(each.value): each.value for each in self.by_name.get(name, ())}  # True and 1 are two
+        return tuple(said.values())
 
     def where(self, name: str) -> str:
         """Name the first place that speaks of a setting."""

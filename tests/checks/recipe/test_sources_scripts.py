@@ -388,12 +388,12 @@ def test_a_job_in_a_here_document_is_read(tmp_path):
 
 
 def test_nothing_is_run(tmp_path):
-    witness = tmp_path / "witness"
+    seen = tmp_path / "seen"
     read(
         tmp_path,
-        f"touch {witness}\nA=$(touch {witness})\nexport B=`touch {witness}`\npython x.py $(touch {witness})\n",
+        f"touch {seen}\nA=$(touch {seen})\nexport B=`touch {seen}`\npython x.py `touch {seen}`\n",
     )
-    assert not witness.exists()
+    assert not seen.exists()
 
 
 @pytest.mark.parametrize(

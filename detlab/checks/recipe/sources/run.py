@@ -12,6 +12,7 @@ from detlab.checks.recipe.sources import names
 from detlab.checks.recipe.sources.found import Found
 from detlab.checks.recipe.sources.tree import Leaf, walk
 from detlab.run import Run, spans
+from detlab.text import plural
 
 FIRST_PREFIXES: Final = (
     "CUDA_",
@@ -55,8 +56,9 @@ def run_settings(run: Run) -> Settings:
     """
     found = Found(run.label)
     headers = {rank.header.rank: rank.header.recipe for rank in run.ranks}
-    for said, ranks in _by_value(headers).items():
-        who = "every rank" if len(ranks) == len(headers) and len(headers) > 1 else f"rank {spans(ranks)}"
+    for said, ranks in _by_value(headers):
+        is_every = len(ranks) == len(headers) > 1
+        who = "every rank" if is_every else f"{plural('rank', len(ranks))} {spans(ranks)}"
         found.say(said.name, said.value, f"{who}: {said.where}")
     found.say("place.world_size", run.manifest.world_size, "manifest: world_size")
     for leaf in walk({"layout": dict(run.manifest.layout)}):
@@ -64,11 +66,13 @@ def run_settings(run: Run) -> Settings:
     _tell_kinds(headers, found)
     if not any(headers.values()):
         found.miss("recipe", "no rank says how it was set up")
-    settings = found.finish(run.label, _framework(headers))
-    return replace(settings, env_prefixes=_prefixes(headers.values()))
+    prefixes = _prefixes(headers.values())
+    if not prefixes:
+        found.kinds.discard("env")  # two recorders that keep nothing in common say nothing whole
+    return replace(found.finish(run.label, _framework(headers)), env_prefixes=prefixes)
 
 
-def _by_value(headers: Mapping[int, Mapping[str, object]]) -> dict[_Said, list[int]]:
+def _by_value(headers: Mapping[int, Mapping[str, object]]) -> list[tuple[_Said, list[int]]]:
     """Give what is said with the ranks that say it; equal recipes are read once."""
     ranks_of: dict[str, list[int]] = {}
     for rank, recipe in headers.items():
@@ -78,7 +82,7 @@ def _by_value(headers: Mapping[int, Mapping[str, object]]) -> dict[_Said, list[i
         for said in _said(headers[ranks[0]]):
             key = (said.name, repr(said.value), said.where)  # True and 1 are two values
             found.setdefault(key, (said, []))[1].extend(ranks)
-    return {said: sorted(ranks) for said, ranks in found.values()}
+    return [(said, sorted(ranks)) for said, ranks in found.values()]
 
 
 def _said(recipe: Mapping[str, object]) -> Iterator[_Said]:
