@@ -32,6 +32,7 @@ STATE_SCHEMA: Final[dict[str, Any]] = {
     "initial": pl.Boolean,
     "evidence": pl.String,
     "num_bytes": pl.Int64,
+    "problem": pl.String,
 }
 """One row per leaf of either state.
 
@@ -39,7 +40,7 @@ STATE_SCHEMA: Final[dict[str, Any]] = {
 different, only_a, only_b, changed, unreadable); ``zeroed_a`` and ``zeroed_b`` (every byte is zero);
 ``num_different`` of ``num_elements``, and by how much at most (``max_abs``; null: not known); ``value_a`` and
 ``value_b`` (scalars as text); ``initial`` (b is what the state was before training); ``evidence`` of an
-equality; ``num_bytes``.
+equality; ``num_bytes``; ``problem`` (why it is unreadable; null: it is not, or its evidence says nothing).
 """
 
 REASONS: Final = ("missing", "extra", "zeroed", "reset", "different")
@@ -157,7 +158,9 @@ def _verified(part: pl.DataFrame, stage: Stage) -> Verified:
 
 def _unread(part: pl.DataFrame, component: str) -> str:
     lost = part.filter(pl.col("state") == "unreadable")
-    return f"{leaves(lost)} of {component} cannot be compared: {listed(_names(lost))}"
+    why = lost["problem"].drop_nulls()
+    because = f" ({why[0]})" if len(why) else ""
+    return f"{leaves(lost)} of {component} cannot be compared: {listed(_names(lost))}{because}"
 
 
 def _trivial(parts: Mapping[str, pl.DataFrame]) -> Iterable[str]:

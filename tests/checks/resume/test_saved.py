@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from detlab import check_resume
+from detlab.checks.checkpoints import open_checkpoint
 from detlab.checks.resume import controls
 from detlab.errors import InputError, NotComparable
 from tests.checks.resume.stories import errors, finding, verified
@@ -248,3 +249,15 @@ def test_a_damaged_checkpoint_is_never_a_pass(pair, share):
     except InputError:
         verdict = "refused"
     assert verdict != "pass"
+
+
+def test_a_tensor_that_lies_beyond_the_end_of_its_file_is_named_and_why(tmp_path):
+    for name in "ab":
+        weights = {f"model.{key}": each for key, each in training_state()["model"].items()}
+        write_weights(tmp_path / f"{name}.safetensors", weights)
+    sides = [open_checkpoint(tmp_path / f"{name}.safetensors") for name in "ab"]
+    content = sides[1].path.read_bytes()
+    sides[1].path.write_bytes(content[:-4])
+    result = check_resume(*sides)
+    assert result.verdict == "invalid"
+    assert "1 tensor of parameters cannot be compared" in result.problems[0].what
