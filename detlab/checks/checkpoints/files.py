@@ -84,6 +84,22 @@ class Region(NamedTuple):
         return self.files.read(self.path, self.start + start, length)
 
 
+class MemoryFiles(OpenFiles):
+    """One file that is in memory already."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.content = content
+
+    def read(self, path: Path, start: int, length: int) -> bytes:
+        """Give bytes at a place."""
+        return self.content[start : start + length]
+
+    def read_into(self, path: Path, start: int, into: memoryview) -> None:
+        """Fill a buffer with the bytes at a place."""
+        into[:] = self.content[start : start + len(into)]
+
+
 class RegionFile(io.RawIOBase):
     """A region as a file to seek and read in."""
 

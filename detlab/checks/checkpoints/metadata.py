@@ -174,6 +174,7 @@ _ALLOWED: Final[dict[tuple[str, str], Any]] = {
     ("torch.distributed.checkpoint.planner", "TensorWriteData"): _Other,
     ("torch.distributed.checkpoint.planner", "BytesIOWriteData"): _Other,
     ("megatron.core.dist_checkpointing.strategies.torch", "MCoreSavePlan"): _Other,
+    ("megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata"): _Other,
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _StorageInfo,
     ("torch.distributed.checkpoint.filesystem", "_StoragePrefix"): _Other,
     ("torch", "Size"): _Size,

@@ -55,6 +55,10 @@ class PlainData:
         return self is other
 
 
+class Stream(bytes):
+    """The bytes of an ``io.BytesIO``: often a torch.save file inside of another."""
+
+
 def stand_in(named: str) -> type[PlainData]:
     """Give the class that stands for a global name of a file."""
     return type("Standing", (PlainData,), {"named": named})
@@ -120,7 +124,7 @@ def _key(key: Any) -> str:
 def _data_children(value: PlainData) -> Iterable[tuple[str, Any]] | None:
     if value.named in ("argparse.Namespace", "types.SimpleNamespace") and isinstance(value.state, Mapping):
         return [(_key(key), child) for key, child in value.state.items()]
-    if _array(value) is not None:
+    if _array(value) is not None or _stream(value) is not None:
         return None
     content: list[tuple[str, Any]] = [("__class__", value.named)]
     content += [(f"__args__.{index}", each) for index, each in enumerate(value.args)]
@@ -142,7 +146,8 @@ def _is_long(value: Any) -> bool:
 def _plain(value: Any) -> Any:
     """Give a leaf as a scalar, or a tensor as it is."""
     if isinstance(value, PlainData):
-        return _array(value)
+        stream = _stream(value)
+        return _array(value) if stream is None else stream
     if isinstance(value, type) and issubclass(value, PlainData):
         return value.named
     if isinstance(value, (list, tuple, set, frozenset, Mapping)):
@@ -170,6 +175,14 @@ def _is_tensor(value: Any) -> bool:
 def _digested(what: str, data: bytes) -> str:
     zeros = ", all bytes zero" if data and not any(data) else ""
     return f"{what}, xxh3-128 {bytes_digest(data)}{zeros}"
+
+
+def _stream(value: PlainData) -> Stream | None:
+    """Give what an ``io.BytesIO`` holds: it is built with (bytes, place, attributes)."""
+    state = value.state
+    if value.named == "_io.BytesIO" and isinstance(state, tuple) and state and isinstance(state[0], bytes):
+        return Stream(state[0])
+    return None
 
 
 def _array(value: PlainData) -> Scalar:

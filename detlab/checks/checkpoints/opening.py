@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,8 @@ _KNOWN: Final = (
     "torch_dist, or safetensors"
 )
 _MAX_FILES: Final = 100_000
+_MAX_SAID: Final = 100
+"""Unreadable leaves that are each a problem of their own; all are in `Checkpoint.unreadable`."""
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
@@ -86,13 +88,14 @@ def _one_file(path: Path, files: OpenFiles) -> Checkpoint:
     return _checkpoint(path, "torch.save", Structures().read(files.whole(path)))
 
 
-def _checkpoint(path: Path, kind: str, found: Found, problems: Iterable[str] = ()) -> Checkpoint:
+def _checkpoint(path: Path, kind: str, found: Found, problems: Sequence[str] = ()) -> Checkpoint:
     if not found.leaves and not found.unreadable:
         raise InputError(
             f"{path} holds no leaf that could be read: {'; '.join(problems) or 'it is empty'}", _KNOWN
         )
-    said = [f"{name}: {why}" for name, why in list(found.unreadable.items())[:100]]
-    return Checkpoint(path, kind, found.leaves, tuple(dict.fromkeys([*problems, *said])), found.unreadable)
+    known = dict.fromkeys(problems)
+    said = [f"{name}: {why}" for name, why in found.unreadable.items() if why not in known]
+    return Checkpoint(path, kind, found.leaves, (*known, *said[:_MAX_SAID]), found.unreadable)
 
 
 def _distributed(folder: Path, files: OpenFiles) -> Checkpoint:
@@ -106,7 +109,7 @@ def _distributed(folder: Path, files: OpenFiles) -> Checkpoint:
     elif megatron:
         problems.append(f"{folder / 'common.pt'} is missing")
     kind = "megatron torch_dist" if megatron else "torch.distributed.checkpoint"
-    return Checkpoint(folder, kind, found.leaves, tuple(dict.fromkeys(problems)), found.unreadable)
+    return _checkpoint(folder, kind, found, problems)
 
 
 def _add(found: Found, folder: Path, name: str, prefix: str, files: OpenFiles) -> list[str]:

@@ -97,12 +97,24 @@ def read_bytes(leaf: TensorLeaf, max_bytes: int = 1 << 20) -> bytes:
     if size > max_bytes:
         raise InputError(f"'{leaf.name}' has {size:,} bytes, more than {max_bytes:,}")
     with OpenFiles() as files:
-        source = _source(leaf, tuple(range(len(leaf.shape))), files)
-        try:
-            full = (0,) * len(leaf.shape)
-            return source.read(full, leaf.shape, np.empty(size, np.uint8)).tobytes() if size else b""
-        except (OSError, EOFError) as error:
-            raise InputError(f"'{leaf.name}' cannot be read: {error}") from None
+        return read_box(leaf, files)
+
+
+def read_box(leaf: TensorLeaf, files: OpenFiles) -> bytes:
+    """Give all bytes of a tensor in row-major order.
+
+    Raises
+    ------
+    InputError
+        It cannot be read whole.
+    """
+    size = prod(leaf.shape) * ITEM_SIZE[leaf.dtype]
+    source = _source(leaf, tuple(range(len(leaf.shape))), files)
+    try:
+        full = (0,) * len(leaf.shape)
+        return source.read(full, leaf.shape, np.empty(size, np.uint8)).tobytes() if size else b""
+    except (OSError, EOFError) as error:
+        raise InputError(f"'{leaf.name}' cannot be read: {error}") from None
 
 
 def read_values(leaf: TensorLeaf, max_bytes: int = 1 << 20) -> Array | None:

@@ -8,18 +8,24 @@ known which one each tensor belongs to. So nothing big is loaded, whatever the f
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 from typing import Any, Final, NamedTuple
 
 from detlab.checks.checkpoints.dtypes import ITEM_SIZE
-from detlab.checks.checkpoints.files import Region, RegionFile
+from detlab.checks.checkpoints.files import MemoryFiles, Region, RegionFile
 from detlab.checks.checkpoints.layout import Leaf, Piece, ScalarLeaf, TensorLeaf
-from detlab.checks.checkpoints.objects import leaves, stand_in
+from detlab.checks.checkpoints.objects import Stream, leaves, stand_in
+from detlab.checks.checkpoints.replacing import ReplacedTensor
+from detlab.checks.checkpoints.tensors import read_box
+from detlab.digest import bytes_digest
 from detlab.errors import InputError
 
 MAX_PICKLE_BYTES: Final = 512 << 20
 _MAX_MEMBERS: Final = 2_000_000
+_MOST_LOST: Final = 100
+"""Members that may be missing from a zip before all of it is given up."""
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 _STORED: Final = zipfile.ZIP_STORED
 
@@ -56,14 +62,28 @@ class Structures:
         value, keys = self._structure(archive, region)
         found = Found({}, {})
         for name, leaf in leaves(value, prefix):
-            if not _is_tensor(leaf):
+            if isinstance(leaf, Stream):
+                self._read_stream(name, leaf, region, found)
+            elif not _is_tensor(leaf):
                 found.leaves[name] = ScalarLeaf(name, leaf, str(region.path))
-                continue
-            try:
-                found.leaves[name] = _tensor_leaf(name, leaf, keys, archive, region)
-            except InputError as error:
-                found.unreadable[name] = error.finding
+            else:
+                try:
+                    found.leaves[name] = _tensor_leaf(name, leaf, keys, archive, region)
+                except InputError as error:
+                    found.unreadable[name] = error.finding
         return found
+
+    def _read_stream(self, name: str, stream: Stream, region: Region, found: Found) -> None:
+        """Add the leaves of a torch.save file inside of another; of other bytes their digest."""
+        inner = Region(region.path, 0, len(stream), MemoryFiles(stream))
+        try:
+            read = self.read(inner, name)
+        except InputError:
+            found.leaves[name] = ScalarLeaf(name, bytes_digest(stream), str(region.path))
+            return
+        found.unreadable.update(read.unreadable)
+        for key, leaf in read.leaves.items():
+            found.leaves[key] = _in_memory(leaf, stream) if isinstance(leaf, TensorLeaf) else leaf
 
     def _structure(self, archive: _Archive, region: Region) -> tuple[Any, dict[int, str]]:
         known = (archive.pickled, tuple(archive.storages)) if len(archive.pickled) < 4096 else None
@@ -73,6 +93,14 @@ class Structures:
                 return taken
             self._known[known] = taken
         return self._known[known]
+
+
+def _in_memory(leaf: TensorLeaf, content: bytes) -> TensorLeaf:
+    """Give a tensor with its bytes, where these are in no file of their own."""
+    if isinstance(leaf, ReplacedTensor) or not leaf.pieces:
+        return leaf
+    held = read_box(leaf, MemoryFiles(content))
+    return ReplacedTensor(leaf.name, leaf.shape, leaf.dtype, (), held)
 
 
 def _open(region: Region) -> _Archive:
@@ -128,40 +156,47 @@ def _data_start(info: zipfile.ZipInfo, region: Region) -> int:
 
 def _take_apart(archive: _Archive, region: Region) -> tuple[Any, dict[int, str]]:
     """Let torch read the structure; give it, and which storage each place in the small archive stands for."""
-    import torch
-
     if b"bytearray" in archive.pickled:  # torch would call it with a size that the file gives
         raise InputError(f"{region.path} holds a bytearray, which is not read")
-    small, keys = _without_data(archive)
-    try:
-        unknown = torch.serialization.get_unsafe_globals_in_checkpoint(small)
-        small.seek(0)
-        allowed: Any = [(stand_in(name), name) for name in unknown]
-        with torch.serialization.safe_globals(allowed):
-            return torch.load(small, map_location="meta", weights_only=True), keys
-    except (InputError, MemoryError):
-        raise
-    except Exception as error:  # whatever a hostile or foreign pickle makes torch raise
-        first = str(error).strip().split("\n")[0]
-        raise InputError(
-            f"{region.path} cannot be read with weights_only: {first}",
-            "save plain tensors, numbers and words instead of this object",
-        ) from None
+    members = list(archive.storages)
+    while True:
+        try:
+            return _load(archive.pickled, members)
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a hostile or foreign pickle makes torch raise
+            lost = re.search(r"data/(\S+): file not found", str(error))
+            if lost is None or lost[1] in members or len(members) - len(archive.storages) >= _MOST_LOST:
+                raise _refused(region, error) from None
+            members.append(lost[1])
 
 
-def _without_data(archive: _Archive) -> tuple[io.BytesIO, dict[int, str]]:
+def _refused(region: Region, error: Exception) -> InputError:
+    first = str(error).strip().split("\n")[0]
+    hint = "save plain tensors, numbers and words instead of this object"
+    return InputError(f"{region.path} cannot be read with weights_only: {first}", hint)
+
+
+def _load(pickled: bytes, members: list[str]) -> tuple[Any, dict[int, str]]:
+    """Load from a small archive, with our own classes for names that torch does not know."""
+    import torch
+
     small = io.BytesIO()
     with zipfile.ZipFile(small, "w") as made:
-        made.writestr("archive/data.pkl", archive.pickled)
+        made.writestr("archive/data.pkl", pickled)
         made.writestr("archive/version", b"3\n")
-        for key in archive.storages:
+        for key in members:
             made.writestr(f"archive/data/{key}", b"")
         keys = {
             info.header_offset + 30 + len(info.filename.encode()) + len(info.extra): info.filename[13:]
             for info in made.infolist()[2:]
         }
     small.seek(0)
-    return small, keys
+    unknown = torch.serialization.get_unsafe_globals_in_checkpoint(small)
+    small.seek(0)
+    allowed: Any = [(stand_in(name), name) for name in unknown]
+    with torch.serialization.safe_globals(allowed):
+        return torch.load(small, map_location="meta", weights_only=True), keys
 
 
 def _is_tensor(value: Any) -> bool:

@@ -1,0 +1,1 @@
+"""Tests of reading and comparing checkpoints, with files that torch itself wrote."""
