@@ -78,8 +78,9 @@ def _joined(
     a, b = rank.a.names.metas[meta_a], rank.b.names.metas[meta_b]
     entry = Entry("trace", rank.a.names.callees[callee].op, problem_of(a))
     chosen = [choice_of(each) or None for each in (a, b)]
-    sites = tuple(str(site_at(rank, int(at))) for at in positions[:_MAX_SITES])
-    where = (sites[0], sites[0])
+    is_told = chosen[0] != chosen[1] or OUTCOMES[outcome] == "bits"  # a site takes time to find
+    sites = tuple(str(site_at(rank, int(at))) for at in positions[: _MAX_SITES if is_told else 0])
+    where = (sites[0], sites[0]) if sites else ("", "")
     pair = Pair(entry, rank.rank, chosen[0], chosen[1], len(positions), 0, where)
     how = "recorded with the call in both runs"
     return Joined(pair, OUTCOMES[outcome], rank.rank, len(positions), sites, how, is_exact=True)

@@ -1,8 +1,9 @@
 """Which use of a kernel in one run stands beside which in the other, and whether both chose the same.
 
 Uses are paired by rank, kernel, problem and their number among the uses of that kernel for that problem, so
-that more uses of another kernel or problem shift nothing. Where a run has more uses of one, the longest
-common subsequence of choices says which are extra.
+that more uses of another kernel or problem shift nothing. Where a run has more uses of one, what is equal is
+matched first, in the order of both (`difflib`), and what is left over between stands beside each other or
+alone.
 """
 
 from __future__ import annotations
