@@ -165,7 +165,7 @@ def pair_stretches(entry: Entry, rank: int | None, a: Sequence[Stretch], b: Sequ
     elif len(a) * len(b) > _MAX_PRODUCT:
         blocks = list(_by_count(a, b))
     else:
-        blocks = list(_aligned(a, b))
+        blocks = list(_in_one_order(a, b))
     pairs: list[Pair] = []
     first = 0
     for mine, theirs in blocks:
@@ -178,6 +178,18 @@ def pair_stretches(entry: Entry, rank: int | None, a: Sequence[Stretch], b: Sequ
 
 
 Blocks = Iterator[tuple[Sequence[Stretch], Sequence[Stretch]]]
+
+
+def _in_one_order(a: Sequence[Stretch], b: Sequence[Stretch]) -> Blocks:
+    """Align two sequences; where several alignments are as good, the order of the runs must not choose."""
+    if _content(a) <= _content(b):
+        yield from _aligned(a, b)
+    else:
+        yield from ((mine, theirs) for theirs, mine in _aligned(b, a))
+
+
+def _content(stretches: Sequence[Stretch]) -> list[tuple[str, int]]:
+    return [(each.choice, each.num) for each in stretches]
 
 
 def _aligned(a: Sequence[Stretch], b: Sequence[Stretch]) -> Blocks:
