@@ -403,7 +403,8 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "\n".join(
         ("a.env", ""),
         ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0"),
         ("a.yaml", b"\0" * 100),
-        ("a.yaml", "a: 1\n" * 3_000_000),
+        ("a.yaml", "a: 1\n" * 300_000),
+        ("a.toml", b"a" * ((8 << 20) + 1)),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_a_place_and_a_hint(tmp_path, name, content):

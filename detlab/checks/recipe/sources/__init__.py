@@ -50,6 +50,10 @@ FORMATS: Final[dict[str, Format]] = {
 """Every known format of files by its name, in the order in which they are tried."""
 
 
+_LOG: Final = "log"
+_HEAD_BYTES: Final = 1 << 16
+
+
 def read_settings(source: Source, *, format: str | None = None) -> Settings:
     """Read how a run was set up.
 
@@ -90,18 +94,25 @@ def _read_file(path: Path, format: str | None) -> Settings:
     content, is_whole = read_bytes(path)
     if not content.strip():
         raise InputError(f"{path} is empty.", "give a configuration, a script or an environment")
-    chosen = (
-        [FORMATS[format]] if format else [each for each in FORMATS.values() if each.recognise(path, content)]
-    )
-    if not chosen:
-        known = "; ".join(each.words for each in FORMATS.values())
-        raise InputError(
-            f"{path} is nothing that detlab knows as a recipe: {known}.",
-            f"say what it is with format=…, one of {', '.join(FORMATS)}",
-        )
-    if not is_whole and chosen[0] is not FORMATS["log"]:
+    name = format or _recognised(path, content)
+    if not is_whole and name != _LOG:
         raise InputError(
             f"{path} is larger than {MAX_BYTES >> 20} MiB: no configuration, script or environment is.",
             "give the configuration of the run, not its data or its checkpoint",
         )
-    return chosen[0].read(path, content)
+    return FORMATS[name].read(path, content)
+
+
+def _recognised(path: Path, content: bytes) -> str:
+    """Name the first format that a file looks like; all but a log show it in their first lines."""
+    head = content[:_HEAD_BYTES]
+    if len(head) < len(content):
+        head = head[: head.rfind(b"\n") + 1] or head
+    for name, format in FORMATS.items():
+        if format.recognise(path, content if name == _LOG else head):
+            return name
+    known = "; ".join(each.words for each in FORMATS.values())
+    raise InputError(
+        f"{path} is nothing that detlab knows as a recipe: {known}.",
+        f"say what it is with format=…, one of {', '.join(FORMATS)}",
+    )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import yaml
 
 _START: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(?:---|[\w\"'.-]+:(?=\s))")
+_MAX_CHARS: Final = 1 << 20
 _MERGE: Final = "<<"
 _ORDINARY_TAGS: Final = "tag:yaml.org,2002:"
 
@@ -53,6 +54,11 @@ def parse(text: str, found: Found) -> list[Any]:
     """
     import yaml
 
+    if len(text) > _MAX_CHARS:
+        raise InputError(
+            f"{found.place} is longer than {_MAX_CHARS >> 20} Mi characters: no configuration is.",
+            "give the configuration of one run",
+        )
     try:
         unfold = _Unfold(found)
         return [unfold.value(node, ()) for node in yaml.compose_all(text, yaml.SafeLoader)]

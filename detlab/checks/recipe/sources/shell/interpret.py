@@ -27,6 +27,8 @@ _CLOSES: Final = frozenset({"fi", "done", "esac"})
 _SKIPPED: Final = frozenset({"then", "do", "!", "{", "}", "time", "elif", "else"})
 _MAX_DEPTH: Final = 10
 _MAX_COMMANDS: Final = 20_000
+_MAX_WORDS: Final = 200_000
+"""Words that all commands of a script expand to."""
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Script:
     _exports_all: bool = False
     _depth: int = 0
     _num_commands: int = 0
+    _num_words: int = 0
 
     def run(self, text: str, line: int = 1) -> None:
         """Follow a text, and then the functions that it defines and does not call."""
@@ -190,7 +193,7 @@ class Script:
             for token in words:
                 self._assign(token)
             return
-        fields = [each for token in words[at:] for each in expand(token, self.variables)]
+        fields = self._expanded(words[at:])
         if not fields:
             return
         name = fields[0].text
@@ -209,6 +212,14 @@ class Script:
         else:
             self._start(fields, words[:at], command)
 
+    def _expanded(self, tokens: Sequence[Token]) -> list[Field]:
+        """Expand words, up to what a script that starts a program can need."""
+        fields = [each for token in tokens for each in expand(token, self.variables)]
+        self._num_words += len(fields)
+        if self._num_words > _MAX_WORDS:
+            self._num_commands = _MAX_COMMANDS  # nothing more is followed
+        return fields
+
     def _assign(self, token: Token, *, exports: bool = False) -> None:
         """Follow ``NAME=value``, ``NAME+=value`` or ``NAME=(…)``."""
         match = _ASSIGNMENT.fullmatch(token.text)
@@ -217,7 +228,7 @@ class Script:
         name, appends, text = match.groups()
         condition = self._conditions[-1] if self._conditions else ""
         if token.kind == "array":
-            fields = tuple(each for item in token.items for each in expand(item, self.variables))
+            fields = tuple(self._expanded(token.items))
         else:
             fields = (expand_text(text, self.variables, token.line),)
         held = self.variables.get(name, [])
