@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -276,7 +276,7 @@ def _of_states(a: ResumeSide, b: ResumeSide, options: _Options) -> list[Part]:
     assert b.trace is not None
     ours, theirs = events.recorded_states(a.trace), events.recorded_states(b.trace)
     if not ours or not theirs:
-        sides = [side.label for side, states in ((a, ours), (b, theirs)) if not states]
+        sides = _unlike([(a.label, ours), (b.label, theirs)])
         return [
             Part(
                 not_checked=[
@@ -316,6 +316,12 @@ def _of_states(a: ResumeSide, b: ResumeSide, options: _Options) -> list[Part]:
     return parts
 
 
+def _unlike(sides: Sequence[tuple[str, Sequence[Any]]]) -> list[str]:
+    """Name the sides that have nothing."""
+    lost = [label for label, found in sides if not found]
+    return ["both"] if len(lost) == len(sides) else lost
+
+
 def _of_recorded(
     ours: dict[events.Key, events.Recorded],
     theirs: dict[events.Key, events.Recorded],
@@ -350,7 +356,7 @@ def _of_calls(a: ResumeSide, b: ResumeSide, options: _Options, parts: list[Part]
     assert b.trace is not None
     bare = events.without_states(a.trace), events.without_states(b.trace)
     if not all(run.ranks for run in bare):
-        lost = [run.label for run in bare if not run.ranks]
+        lost = _unlike([(run.label, run.ranks) for run in bare])
         return [Part(not_checked=[NotChecked(called.CALLS, f"{listed(lost)} recorded no call of a step")])]
     layout = {
         axis: tuple(dict(run.manifest.layout).get(axis, 1) for run in bare)
@@ -412,7 +418,7 @@ def _result(
         _labels(sides),
         findings_frame(list(judged.findings), MORE_COLUMNS),
         judged.verified,
-        (*(each for part in parts for each in part.not_checked), *_never_told(judged, parts)),
+        (*dict.fromkeys(each for part in parts for each in part.not_checked), *_never_told(judged, parts)),
         tuple(problems),
         (*_said(judged), *judged.notes, *_of_controls(ran, asked)),
         pl.DataFrame(planted.as_rows(ran), _TABLE),

@@ -30,7 +30,7 @@ _BLOCK: Final = 1 << 20
 
 _MASTER_NAME: Final = re.compile(
     r"(?:^|\.)(?:fp32_param|main_params?|master_params?|master_weights?)(?=\.|$)|"
-    r"^(?:[\w-]+\.)*?optim(?:izer)?(?:\.state)?(?=\.)"
+    r"^(?:[\w-]+\.)*?optim(?:izer)?(?:\.state)?(?:\.param)?(?=\.)"
 )
 _PREFIX: Final = re.compile(r"^(?:(?:model\d*|module|state_dict)\.)+")
 

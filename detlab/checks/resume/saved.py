@@ -13,7 +13,7 @@ from detlab.checks.checkpoints.comparing import compare_checkpoints
 from detlab.checks.checkpoints.layout import Checkpoint, Leaf, ScalarLeaf, TensorLeaf
 from detlab.checks.checkpoints.replacing import Replacement, replaced
 from detlab.checks.result import NotChecked, Problem
-from detlab.checks.resume.components import component_of, without_file
+from detlab.checks.resume.components import FP8, component_of, without_file
 from detlab.checks.resume.negative_controls import Control, catches
 from detlab.checks.resume.state import STATE_SCHEMA, judge
 from detlab.checks.resume.words import Stage, counted
@@ -43,7 +43,13 @@ def compare_states(a: Checkpoint, b: Checkpoint) -> pl.DataFrame:
     """Compare two checkpoints; columns of `STATE_SCHEMA`, one row per leaf of either."""
     frame = compare_checkpoints(a, b)
     rows = [_row(row) for row in frame.sort("name").iter_rows(named=True)]
-    return pl.DataFrame(rows, STATE_SCHEMA)
+    return pl.DataFrame(rows, STATE_SCHEMA).filter(~_is_empty())
+
+
+def _is_empty() -> pl.Expr:
+    """Say of the extra state of a module whether there is none: outside of FP8 its place holds nothing."""
+    nothing = [pl.col(f"value_{side}").is_in(["None", ""]).fill_null(False) for side in "ab"]
+    return (pl.col("component") == FP8) & (pl.col("kind") == "scalar") & nothing[0] & nothing[1]
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from detlab.checks.resume.components import MOMENTS, PARAMETERS
+from detlab.checks.resume.components import MASTER, MOMENTS, PARAMETERS
 from detlab.text import plural, shorten
 
 MORE_COLUMNS: Final[dict[str, Any]] = {
@@ -66,6 +66,14 @@ UNTOLD: Final = Stage("state", "in both checkpoints", " on the resumed side")
 """Two checkpoints of which nobody said whether training went on between the load and the second one."""
 
 
+_SINGULAR: Final = {
+    PARAMETERS: "parameter ",
+    MASTER: "master weight ",
+    MOMENTS: "moment ",
+    "param groups": "param group ",
+}
+
+
 def counted(number: int, noun: str) -> str:
     """Write a number with its noun."""
     return f"{number:,} {plural(noun, number)}"
@@ -77,9 +85,7 @@ def leaves(part: pl.DataFrame, component: str = "") -> str:
     scalars = len(part) - tensors
     if component and tensors and scalars:
         return f"{len(part):,} {component} leaves"
-    singular = {PARAMETERS: "parameter ", MOMENTS: "moment "}.get(
-        component, f"{component} " if component else ""
-    )
+    singular = _SINGULAR.get(component, f"{component} " if component else "")
     said = [counted(tensors, f"{singular}tensor")] if tensors else []
     said += [counted(scalars, "scalar" if tensors else f"{singular}scalar")] if scalars else []
     return " and ".join(said)
