@@ -11,8 +11,8 @@ import pytest
 import detlab as dl
 from detlab.checks.trace import check_trace
 from detlab.schema import Phase
-from detlab.testing import save_run
-from tests.checks.test_trace import breaches, sound
+from detlab.testing import make_run, save_run
+from tests.checks.test_trace import DETERMINISTIC, LAYOUT, PLANTED, breaches, calls_of, sound
 
 
 @pytest.fixture
@@ -83,6 +83,23 @@ def test_name_tables_that_make_no_sense_are_damage(folder: Path, damage: Callabl
     assert result.findings["code"].to_list() == ["TRC003"]
     assert result.verdict == "fail"
     assert "rank00001.names.jsonl" in " ".join(result.findings["found"].to_list())
+
+
+def test_a_number_that_is_missing_in_sealed_files_is_a_call_that_raised(tmp_path: Path) -> None:
+    run, _ = PLANTED["a number is missing"]
+    folder = save_run(run, tmp_path / "run")
+    row = check_trace(folder).findings.row(0, named=True)
+    assert (row["code"], row["severity"]) == ("TRC004", "warning")
+    assert "calls that began and raised" in row["found"]
+    assert breaches(folder, strict=True) == {"TRC004": "error"}
+
+
+def test_numbers_of_steps_that_were_left_out_are_not_missing(tmp_path: Path) -> None:
+    calls = {rank: calls_of(rank, (1, 2, 3)) for rank in (0, 1)}
+    recipes = dict.fromkeys(calls, DETERMINISTIC)
+    run = make_run(calls, layout=LAYOUT, groups={"dp": [0, 1]}, recipes=recipes)
+    folder = save_run(run, tmp_path / "run")
+    assert breaches(dl.load_run(folder, steps="1,3")) == {}
 
 
 BRIDGE_HEADER = {
