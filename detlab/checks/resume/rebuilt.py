@@ -171,12 +171,12 @@ def check_rebuilt(a: Checkpoint, b: Checkpoint, stage: Stage) -> Rebuilt:
             Judged(verified=(Verified(REBUILT, said, "exact: every bit"),)),
             controls=lambda: [_control(min(sides[1], key=lambda pair: int(np.prod(pair[1].shape))))],
         )
+    if wrong[0] and len(wrong[0]) < len(sides[0]):
+        return Rebuilt(Judged(findings=(_damaged(wrong[0], len(sides[0]), stage),)))
     if wrong[0]:
         note = (
-            f"{REBUILT}: {len(wrong[0]):,} of {len(sides[0]):,} parameters of the reference and "
-            f"{len(wrong[1]):,} of {num:,} of the resumed run are not their master weights rounded to "
-            "nearest even: another rounding, or "
-            "a state between the update and the cast"
+            f"{REBUILT}: no parameter of the reference is its master weight rounded to nearest even: another "
+            "rounding, or saved between the update and the cast"
         )
         return Rebuilt(Judged(notes=(note,)), [NotChecked(REBUILT, "the reference does not hold it either")])
     return Rebuilt(Judged(findings=(_finding(wrong[1], num, len(sides[0]), stage),)))
@@ -193,27 +193,50 @@ def _not_cast(pairs: Iterable[Pair]) -> dict[str, int]:
 
 def _finding(wrong: dict[str, int], num: int, num_reference: int, stage: Stage) -> dict[str, Any]:
     holds = f"; in the reference all {num_reference:,} are" if num_reference else ""
-    verb = "is" if len(wrong) == 1 else "are"
-    return {
-        **dict.fromkeys(MORE_COLUMNS),
+    return _row(wrong, num, stage) | {
         "component": PARAMETERS,
         "severity": "error",
-        "found": f"{len(wrong):,} of {counted(num, 'parameter')} of 16 bits {verb} not rounded to "
-        "nearest even from "
-        f"{'its' if len(wrong) == 1 else 'their'} master weights{holds}: {listed(list(wrong), 2)} "
-        f"({counted(sum(wrong.values()), 'element')})",
+        "found": f"{_not_rounded(wrong, num)}{holds}: {_named(wrong)}",
+        "why": "the resumed run holds parameters of one origin and master weights of another: the next "
+        "update jumps to the master weights",
+        "next": "copy the master weights to the parameters after the load, as the optimizer's step does",
+    }
+
+
+def _damaged(wrong: dict[str, int], num: int, stage: Stage) -> dict[str, Any]:
+    """Tell of a checkpoint of the reference that does not hold one state."""
+    return _row(wrong, num, stage) | {
+        "component": MASTER,
+        "severity": "warning",
+        "found": f"in what the reference saved {_not_rounded(wrong, num)}, and the others are: "
+        f"{_named(wrong)}",
+        "why": "a rounding of another kind would change all of them: these master weights are not those that "
+        "the reference trained with, so that no run can go on from this checkpoint as it did",
+        "next": "save again with another sharding, and compare the master weights of both",
+    }
+
+
+def _row(wrong: dict[str, int], num: int, stage: Stage) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(MORE_COLUMNS),
         "expected": "every parameter the cast of its master weight",
         "where": listed(list(wrong), 3),
-        "why": "the resumed run holds parameters of one origin and master weights of another: the next "
-        "update jumps to "
-        "the master weights",
-        "next": "copy the master weights to the parameters after the load, as the optimizer's step does",
         "stage": stage.label,
         "kind": "rebuilt",
         "names": list(wrong)[:20],
         "num_leaves": len(wrong),
         "of_leaves": num,
     }
+
+
+def _not_rounded(wrong: dict[str, int], num: int) -> str:
+    verb, whose = ("is", "its") if len(wrong) == 1 else ("are", "their")
+    all_of = f"{len(wrong):,} of {counted(num, 'parameter')} of 16 bits"
+    return f"{all_of} {verb} not rounded to nearest even from {whose} master weights"
+
+
+def _named(wrong: dict[str, int]) -> str:
+    return f"{listed(list(wrong), 2)} ({counted(sum(wrong.values()), 'element')})"
 
 
 def _control(pair: Pair) -> Control:

@@ -83,6 +83,18 @@ def test_two_sides_that_are_not_the_cast_are_told_and_not_judged(tmp_path):
     assert "another rounding" in found.judged.notes[0]
 
 
+def test_a_reference_of_which_some_master_weights_are_others_is_told_to_be_damaged(tmp_path):
+    side = checkpoint(tmp_path / "a", VALUES, broken=True)
+    other = checkpoint(tmp_path / "b", VALUES)
+    leaves = dict(side.leaves)
+    for name, each in other.leaves.items():
+        leaves[name.replace("mlp", "attention")] = each
+    whole = Checkpoint(side.path, side.format, leaves)
+    (row,) = check_rebuilt(whole, whole, AT_LOAD).judged.findings
+    assert (row["component"], row["severity"]) == ("master weights", "warning")
+    assert row["found"].startswith("in what the reference saved 1 of 2 parameters of 16 bits is not rounded")
+
+
 def test_a_nan_is_a_nan_whatever_its_payload(tmp_path):
     values = np.array([[np.nan, 1.0]], np.float32)
     narrow = np.array([[0xFFC1, 0x3F80]], np.uint16)
