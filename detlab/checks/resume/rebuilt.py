@@ -213,6 +213,8 @@ def _damaged(wrong: dict[str, int], num: int, stage: Stage) -> dict[str, Any]:
         "why": "a rounding of another kind would change all of them: these master weights are not those that "
         "the reference trained with, so that no run can go on from this checkpoint as it did",
         "next": "save again with another sharding, and compare the master weights of both",
+        # fully_reshardable checkpoints of a buffer of several buckets, until it was mended in May 2026
+        "source": "as in NVIDIA/Megatron-LM#5077",
     }
 
 
