@@ -93,7 +93,7 @@ def _subtitle(step: Row | None, shown: Sequence[Row], rows: Sequence[Row], table
     said = (
         f"{len(shown)} of {len(rows)} {_WORDS[table]}"
         if shown
-        else f"no difference in {len(rows)} {_WORDS[table]}"
+        else f"no difference between {len(rows)} pairs of {_WORDS[table]}"
     )
     return label(f"{_step_text(step)}; {said}" if step else said)
 

@@ -327,6 +327,11 @@ def test_a_range_of_each_step_tells_how_many_there_are(tables):
     assert rows(result, "op", "default_ms", "delta_ms", "share") == [
         ("aten::mm", pytest.approx(2.0), pytest.approx(1.0), pytest.approx(0.25))
     ]
+    assert rows(result, "step", "default_ms", "deterministic_ms", "low") == [
+        ("ranges around steps", pytest.approx(10.0), pytest.approx(14.0), None)
+    ]
+    assert "step time: +40.0 %: mean 10 ms without" in said(result)
+    assert tables(default, det, budget=0.1).verdict == "invalid"
 
 
 def test_profiles_of_other_numbers_of_steps_are_refused_unless_said(tables):

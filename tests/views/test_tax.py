@@ -118,7 +118,7 @@ def test_without_profiles_the_step_is_drawn_with_its_interval():
 
 def test_no_difference_is_said_in_words(tmp_path):
     fig = tax(result_of(tmp_path, {"aten::mm": 5}, {"aten::mm": 5}))
-    assert "no difference in 1 op" in fig.layout.title.subtitle.text
+    assert "no difference between 1 pairs of ops" in fig.layout.title.subtitle.text
 
 
 @pytest.mark.parametrize("body", [{}, {"check": "recipe", "table": []}, {"check": "tax", "table": []}])

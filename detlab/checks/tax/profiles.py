@@ -34,6 +34,14 @@ _COPY_REPORTS: Final = ("cuda_gpu_mem_time_sum",)
 _FEW_ROWS: Final = 3
 """Fewer common rows say nothing about the number of steps."""
 
+_UNUSED: Final = {
+    "python": "Python functions",
+    "runtime": "calls of the driver",
+    "sync": "waiting for the device",
+    "device_range": "ranges as projected onto the device",
+}
+"""Kinds of events of which no table is made, for their time is that of ops and kernels."""
+
 ROW_COLUMNS: Final[dict[str, Any]] = {
     "table": pl.String,
     "name": pl.String,
@@ -53,6 +61,8 @@ class Measured:
         ``table``, ``name`` (plain), ``clock`` (host or device), ``ms`` in all, ``count``.
     step_ms
         The time of each step that is marked; empty where none is.
+    total_ms
+        The time of all marked steps together; None where none is marked.
     num_steps
         How many steps are marked or were stated; None where nothing says it.
     fill_ms
@@ -61,6 +71,7 @@ class Measured:
 
     rows: pl.DataFrame
     step_ms: tuple[float, ...]
+    total_ms: float | None
     num_steps: int | None
     fill_ms: float | None = None
 
@@ -82,6 +93,8 @@ class Places:
         How much longer a step, or the profile, took; None where no mark tells.
     step_ms
         The times of the marked steps of each side.
+    mean_ms
+        The mean time of a step of each side; None where no mark tells.
     notes
         How it was measured.
     overlaps
@@ -95,6 +108,7 @@ class Places:
     num_steps: tuple[int | None, int | None]
     whole_ms: float | None
     step_ms: tuple[tuple[float, ...], tuple[float, ...]]
+    mean_ms: tuple[float, float] | None
     notes: tuple[str, ...]
     overlaps: bool
     fill_ms: float | None
@@ -137,14 +151,15 @@ def join_profiles(
     per_step = None not in steps
     scale = [1.0 / (num or 1) if per_step else 1.0 for num in steps]
     rows = _joined(measured[0].rows, measured[1].rows, scale)
-    whole = None
-    if all(each.step_ms for each in measured):
-        whole = sum(measured[1].step_ms) * scale[1] - sum(measured[0].step_ms) * scale[0]
+    whole, means = None, None
+    if measured[0].total_ms is not None and measured[1].total_ms is not None:
+        totals = (measured[0].total_ms * scale[0], measured[1].total_ms * scale[1])
+        whole, means = totals[1] - totals[0], totals if per_step else None
     fills = [each.fill_ms for each in measured]
     fill = None if None in fills else (fills[1] or 0.0) * scale[1] - (fills[0] or 0.0) * scale[0]
     marks = (measured[0].step_ms, measured[1].step_ms)
     overlaps = any(note.startswith(each) for each in _INCLUSIVE for note in notes)
-    return Places(rows, per_step, steps, whole, marks, tuple(notes), overlaps, fill)
+    return Places(rows, per_step, steps, whole, marks, means, tuple(notes), overlaps, fill)
 
 
 def _events(side: Sequence[Profile]) -> pl.DataFrame:
@@ -182,7 +197,23 @@ def _kineto(sides: Sequence[pl.DataFrame], by_layer: bool) -> tuple[list[Measure
         "a profiler slows what it watches: the places are from here, the size of the tax is better taken "
         "from step times of runs without one"
     )
+    notes += _left_out(sides)
     return [_measured(side, by_layer, on_device=has_device) for side in sides], notes
+
+
+def _left_out(sides: Sequence[pl.DataFrame]) -> list[str]:
+    """Say which events stand in no table."""
+    notes = []
+    outside = [len(side.filter(pl.col("step").is_null())) for side in sides]
+    has_steps = [len(side) > num for side, num in zip(sides, outside, strict=True)]
+    left = [num if has else 0 for num, has in zip(outside, has_steps, strict=True)]
+    if any(left):
+        notes.append(f"events outside the marked steps are in no table: {left[0]:,} and {left[1]:,}")
+    kinds = pl.concat([side.select(pl.col("kind").cast(pl.String)) for side in sides])["kind"].unique()
+    unused = sorted(set(kinds) & set(_UNUSED))
+    if unused:
+        notes.append(f"in no table: {', '.join(_UNUSED[kind] for kind in unused)}")
+    return notes
 
 
 def _measured(events: pl.DataFrame, by_layer: bool, *, on_device: bool) -> Measured:
@@ -205,7 +236,9 @@ def _measured(events: pl.DataFrame, by_layer: bool, *, on_device: bool) -> Measu
         parts.append(_table(marked, chosen, on_device=on_device, table=table))
     rows = pl.concat([pl.DataFrame(schema=ROW_COLUMNS), *parts])
     lengths = tuple((steps.sort("start_us")["duration_us"] / 1e3).to_list())
-    return Measured(rows, lengths, len(steps) or None, _fill_time(marked, inside, on_device=on_device))
+    total = sum(lengths) if lengths else None
+    fills = _fill_time(marked, inside, on_device=on_device)
+    return Measured(rows, lengths, total, len(steps) or None, fills)
 
 
 def _fill_time(rows: pl.DataFrame, inside: pl.Series, *, on_device: bool) -> float:
@@ -319,9 +352,9 @@ def _measured_nsys(side: pl.DataFrame, ranges: str | None, used: Sequence[str], 
         )
         for kind in ("range", "device_range", *DEVICE_KINDS)
     ]
-    total = tuple((longest["duration_us"] / 1e3).to_list())
+    total = float(longest["duration_us"][0]) / 1e3 if len(longest) else None
     num = int(longest["count"][0]) if len(longest) else None
-    return Measured(pl.concat([pl.DataFrame(schema=ROW_COLUMNS), *parts]), total, num)
+    return Measured(pl.concat([pl.DataFrame(schema=ROW_COLUMNS), *parts]), (), total, num)
 
 
 def _refuse_other_counts(a: Measured, b: Measured) -> None:

@@ -38,6 +38,8 @@ class _Text:
 
     def __init__(self, stream: BufferedReader, told: Told | None) -> None:
         self._stream, self._told, self._failure = stream, told, ""
+        self._file: Any = getattr(stream, "fileobj", stream)  # that of gzip beneath it
+        self._told_at = 0
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._decode = json.JSONDecoder().raw_decode
         self.text, self.at, self._gone, self._ended = "", 0, 0, False
@@ -103,10 +105,15 @@ class _Text:
             self._failure = str(error)
         if self._failure and not parts:
             raise Damaged(f"{self.place}: cannot be read further: {self._failure}")
-        if self._told:
-            self._told(size)
+        self._tell()
         text = self._decoder.decode(b"".join(parts), final=not parts)
         return text if text or not parts else self._read()  # a character may go on in the next piece
+
+    def _tell(self) -> None:
+        if self._told is not None:
+            at = self._file.tell()
+            self._told(at - self._told_at)
+            self._told_at = at
 
     def _said(self, error: Exception) -> str:
         why = getattr(error, "msg", "") or str(error) or type(error).__name__
