@@ -1,5 +1,9 @@
 """Did both runs choose the same kernels: selection, execution, or neither can be said."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from detlab import compare
@@ -262,6 +266,7 @@ def test_another_algorithm_and_other_bits_are_selection(split_runs, tmp_path):
     assert "In a: split-K" in finding["why"]
     assert "in b: the sum along k is not split" in finding["why"]
     assert len(finding["sites"]) == 3
+    assert finding["comparison_findings"] == [0]
     assert found.exit_code == 1
 
 
@@ -434,6 +439,51 @@ def test_logs_without_ranks_are_compared_as_sets(tmp_path):
     assert "the same set of several choices" in same.verified[0].says
     other = check_kernels(tmp_path / "a", log(tmp_path / "c", WHOLE, WHOLE))
     assert ("warning", "selection") in told(other)
+
+
+def test_prints_of_several_ranks_in_one_log_without_tags_are_known_to_be_mixed(tmp_path):
+    for run in "ab":
+        prints = [tuned("norm", "(8,)", config(block, 4)) for block in (64, 64, 128)]
+        (tmp_path / f"{run}.log").write_text("".join(prints if run == "a" else prints[::-1]))
+    found = check_kernels(tmp_path / "a.log", tmp_path / "b.log")
+    assert told(found, "kernel") == [("warning", "ranks of a", "norm"), ("warning", "ranks of b", "norm")]
+    assert "as sets" in found.not_checked[0].why
+
+
+_AUTOTUNED = """
+import sys, torch, triton, triton.language as tl
+fastest = iter([float(each) for each in sys.argv[1:]])
+def bench(call, quantiles):
+    call()
+    return [next(fastest)] * 3
+configs = [triton.Config({"BLOCK": 64}, num_warps=2), triton.Config({"BLOCK": 32})]
+@triton.autotune(configs, ["n"], do_bench=bench)
+@triton.jit
+def add_one(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+add_one[lambda given: (triton.cdiv(100, given["BLOCK"]),)](torch.zeros(100), 100)
+"""
+
+
+def test_two_runs_of_the_installed_triton_that_timed_otherwise_chose_differently(tmp_path):
+    script = tmp_path / "kernel.py"
+    script.write_text(_AUTOTUNED)
+    asked = os.environ | {"TRITON_INTERPRET": "1", "TRITON_PRINT_AUTOTUNING": "1"}
+    for run, times in (("a", ("1", "2")), ("b", ("2", "1"))):
+        with (tmp_path / f"{run}.log").open("w") as log:
+            subprocess.run([sys.executable, script, *times], env=asked, stdout=log, check=True)
+    found = check_kernels(tmp_path / "a.log", tmp_path / "b.log")
+    assert told(found, "kernel", "choice_a", "choice_b") == [
+        (
+            "warning",
+            "selection",
+            "add_one",
+            "BLOCK=64 num_warps=2 num_stages=3",
+            "BLOCK=32 num_warps=4 num_stages=3",
+        )
+    ]
+    assert not found.problems
 
 
 def test_one_process_in_each_run_needs_no_rank(tmp_path):

@@ -74,6 +74,7 @@ def check_kernels(a: Source, b: Source, cmp: Comparison | None = None) -> CheckR
     rows = [*selection(pairs, joined), *_compared(cmp, joined, calls)]
     for run, each in zip("ab", agreements, strict=True):
         rows += within_run(each, run)
+    rows = [{**row, "comparison_findings": _findings_at(cmp, row["sites"])} for row in rows]
     not_checked = [*paired.not_checked, *believed.not_checked, *one_sided(pairs), *ambiguous(joined)]
     not_checked += strangers + _not_told(told) + _unjoined(cmp, joins.without_call, bool(pairs))
     return CheckResult(
@@ -130,6 +131,12 @@ def _verified(pairs: Sequence[Pair], agreements: Sequence[Mapping[str, Agreement
 def _not_told(told: Sequence[Choices]) -> list[tuple[str, str]]:
     runs = zip("ab", told, strict=True)
     return [(f"{what} of {run}", why) for run, each in runs for what, why in each.not_told]
+
+
+def _findings_at(cmp: Comparison | None, sites: Sequence[str]) -> list[int]:
+    """Give the numbers of a comparison's findings that name one of some sites."""
+    roots = cmp.roots if cmp is not None else ()
+    return [number for number, root in enumerate(roots) if not set(sites).isdisjoint(root.sites)]
 
 
 def _unjoined(

@@ -29,6 +29,7 @@ MORE_COLUMNS: Final[dict[str, Any]] = {
     "sites": pl.List(pl.String),
     "how": pl.String,
     "confidence": pl.String,
+    "comparison_findings": pl.List(pl.Int64),
 }
 """What the check adds to the columns of every check's findings.
 
@@ -36,7 +37,8 @@ MORE_COLUMNS: Final[dict[str, Any]] = {
 (empty where not known); ``choice_a`` and ``choice_b`` of the first problem; ``num``, uses or calls, or for
 ranks that disagree kernels with their problems; ``outcome``, what the comparison shows of the calls (bits: it
 differs for equal inputs; values: equal; untested: the inputs differ; unknown; empty: not joined to any call);
-``sites`` of some of them; ``how`` they were joined; ``confidence`` (high, medium or low, and why).
+``sites`` of some of them; ``how`` they were joined; ``confidence`` (high, medium or low, and why);
+``comparison_findings``, row numbers of the comparison's findings that name one of the sites.
 """
 
 _MAX_SHOWN: Final = 3
