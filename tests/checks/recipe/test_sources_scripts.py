@@ -416,3 +416,74 @@ def test_a_script_that_was_made_to_flood_ends(tmp_path, text):
 def test_a_script_longer_than_any_launcher_is_refused(tmp_path, text):
     with pytest.raises(InputError, match="larger than any launch script"):
         read(tmp_path, text)
+
+
+BRANCHES = """
+if [ $SIZE = small ]; then
+  OVERLAP="--tp-comm-overlap --overlap-grad-reduce"
+  LAYERS=2
+elif [ $SIZE = large ]; then
+  OVERLAP="--overlap-grad-reduce"
+  LAYERS=8
+fi
+OPTIONS="  \\
+  --num-layers ${LAYERS} \\
+  --seed 1"
+run_cmd="torchrun pretrain_gpt.py
+ ${OPTIONS} ${OVERLAP}"
+echo ${run_cmd}
+eval ${run_cmd}
+"""
+
+
+def test_no_branch_hides_another(tmp_path):
+    found = read(tmp_path, BRANCHES)
+    assert {each.value: each.where for each in found.by_name["args.num_layers"]} == {
+        2: "launch.sh: line 15 (only in the if of line 2)",
+        8: "launch.sh: line 15 (only in the elif of line 5)",
+    }
+    assert found.values("args.tp_comm_overlap") == (True,)
+    assert len(found.by_name["args.seed"]) == 1
+    assert found.problems == ()
+
+
+def test_what_is_added_under_a_condition_may_be_missing(tmp_path):
+    text = 'A="--seed 1"\nif true; then\n  A+=" --tp-comm-overlap"\nfi\ntorchrun train.py $A\n'
+    found = read(tmp_path, text)
+    assert {each.where for each in found.by_name["args.tp_comm_overlap"]} == {
+        "launch.sh: line 1 (only in the if of line 2)"
+    }
+    assert "launch.sh: line 1" in {each.where for each in found.by_name["args.seed"]}
+
+
+def test_more_branches_than_are_looked_at_are_told(tmp_path):
+    text = "".join(f"[ $X = {n} ] && A=--seed={n}\n" for n in range(40)) + "torchrun train.py $A\n"
+    found = read(tmp_path, text)
+    assert len(found.values("args.seed")) == 32
+    assert found.problems[-1] == "launch.sh: line 40: more branches meet here than are looked at"
+
+
+SLURM = """#!/bin/bash
+#SBATCH --nodes=48
+export LAUNCHER="python -u -m torch.distributed.run \\
+    --nproc_per_node 8 \\
+    --rdzv_endpoint $(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):6000 \\
+    "
+export CMD=" \\
+    `pwd`/pretrain_gpt.py \\
+    --pp-partition-method 'type:transformer|embedding' \\
+    --seed 42 \\
+    "
+export NCCL_ALGO=Ring
+clear; srun --wait=60 --jobid $SLURM_JOB_ID bash -c "$LAUNCHER --node_rank \\$SLURM_PROCID $CMD" | tee log
+"""
+
+
+def test_a_program_inside_of_a_shell_inside_of_srun_is_found(tmp_path):
+    found = read(tmp_path, SLURM)
+    assert found.values("args.script") == ("`pwd`/pretrain_gpt.py",)
+    assert found.values("args.seed") == (42,)
+    assert found.values("args.pp_partition_method") == ("type:transformer|embedding",)
+    assert found.values("place.processes_per_node") == (8,)
+    assert found.values("env.NCCL_ALGO") == ("Ring",)
+    assert found.problems == ()

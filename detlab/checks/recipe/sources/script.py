@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from detlab.checks.recipe.settings import Settings, Value
+from detlab.checks.recipe.settings import Setting, Settings, Value
 from detlab.checks.recipe.sources import names
 from detlab.checks.recipe.sources.found import Found
 from detlab.checks.recipe.sources.overrides import OVERRIDE, say_override
@@ -65,22 +65,32 @@ def read(path: Path, content: bytes) -> Settings:
             f"{path}: line {error.args[0]}: the {error.args[1]} is larger than any launch script.",
             "give the script that starts training, or a dump of the environment that it makes",
         ) from None
-    for where, what in dict.fromkeys(script.problems):
+    for where, what in script.problems:
         found.miss(where, what)
     found.partly |= {"env", "args"}
     chosen = _chosen(script.started)
-    for each in script.started if chosen is not None else ():
-        if each is not chosen and each.launch.is_distributed:
-            found.miss(
-                f"line {each.launch.line}", f"{each.launch.script} is started here too and not looked at"
-            )
-    framework = ""
-    if chosen is not None:
-        framework = _framework(chosen, text)
-        _say_program(chosen, script, found, framework, text)
+    framework = _framework(chosen) if chosen else ""
+    if chosen:
+        _say_environment(chosen, script, found, text)
+        _say_program([each for each in script.started if _is_same(each, chosen)], found, framework)
+        _tell_others([each for each in script.started if not _is_same(each, chosen)], found)
     else:
         _say_exports(script, found)
+    found.problems = list(dict.fromkeys(found.problems))
+    found.settings = list({repr(each): each for each in found.settings}.values())
     return found.finish(path.name, framework)
+
+
+def _is_same(started: Started, chosen: Started) -> bool:
+    """Say whether two are one command, whose words may differ with what branches before it assigned."""
+    return started.launch.line == chosen.launch.line and started.condition == chosen.condition
+
+
+def _tell_others(others: Sequence[Started], found: Found) -> None:
+    for each in others:
+        if each.launch.is_distributed:
+            what = f"{each.launch.script} is started here too and not looked at"
+            found.miss(f"line {each.launch.line}", what)
 
 
 def _chosen(started: Sequence[Started]) -> Started | None:
@@ -92,7 +102,7 @@ def _chosen(started: Sequence[Started]) -> Started | None:
     return started[max(ranked)[2]] if ranked else None
 
 
-def _framework(chosen: Started, text: str) -> str:
+def _framework(chosen: Started) -> str:
     script = chosen.launch.script.lower()
     known = [name for part, name in _FRAMEWORKS.items() if part in script]
     flags = {each.text for each in chosen.launch.arguments}
@@ -103,21 +113,34 @@ def _framework(chosen: Started, text: str) -> str:
 
 def _say_exports(script: Script, found: Found) -> None:
     """Say what a script exports that starts no program, such as one that others source."""
-    for name in sorted(script.exported):
-        _say_variable(name, script.variables.get(name, []), found)
-    if not script.exported:
+    for name in sorted(script.variables.exported):
+        _say_variable(name, script.variables.held.get(name, []), found)
+    if not script.variables.exported:
         found.miss("", "it starts no Python program and exports nothing")
 
 
-def _say_program(chosen: Started, script: Script, found: Found, framework: str, text: str) -> None:
-    """Say the environment and the arguments of the program that trains."""
-    launch = chosen.launch
-    _say_environment(chosen, script, found, text)
-    where = _at(launch.line, chosen.condition)
-    found.say("args.script", launch.script, where)
-    for name, value, at in _launcher_options(launch.launcher):
-        found.say(name, value, at)
-    is_whole = _say_arguments(launch.arguments, found, framework)
+def _say_program(alternatives: Sequence[Started], found: Found, framework: str) -> None:
+    """Say the arguments of the program that trains: all that it may be given, whatever branch was taken."""
+    is_whole = True
+    said: dict[tuple[str, str], list[tuple[Setting, str]]] = {}
+    for each in alternatives:
+        own = Found(found.place)
+        own.say("args.script", each.launch.script, _at(each.launch.line, each.condition))
+        for name, value, where in _launcher_options(each.launch.launcher):
+            own.say(name, value, where)
+        is_whole &= _say_arguments(each.launch.arguments, own, framework)
+        found.problems += own.problems
+        for setting in own.settings:
+            said.setdefault((setting.name, repr(setting.value)), []).append((setting, each.given))
+    for places in said.values():
+        for setting, given in places:
+            is_always = len(places) >= len(alternatives)
+            where = (
+                setting.where
+                if is_always or not given or "(" in setting.where
+                else f"{setting.where} ({given})"
+            )
+            found.settings.append(setting._replace(where=where))
     if is_whole:
         found.kinds.add("args")
 
@@ -143,10 +166,10 @@ def _say_environment(chosen: Started, script: Script, found: Found, text: str) -
         )
     if starts_clean:
         found.kinds.add("env")
-    for name, held in script.variables.items():
+    for name, held in script.variables.held.items():
         if (
             name.startswith(FIRST_PREFIXES)
-            and name not in script.exported
+            and name not in script.variables.exported
             and held
             and name not in environment
         ):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from detlab.checks.recipe.sources.shell.expand import Field, Variable, expand, expand_text
+from detlab.checks.recipe.sources.shell.expand import Field, Variable
 from detlab.checks.recipe.sources.shell.launch import Launch, launch_of
+from detlab.checks.recipe.sources.shell.variables import WHOLE, Variables, is_assignment
 from detlab.checks.recipe.sources.shell.words import Command, Token, UnfinishedError, commands_of
 
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES: Final = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _OPENS: Final = {
     "if": "if",
@@ -27,17 +27,20 @@ _CLOSES: Final = frozenset({"fi", "done", "esac"})
 _SKIPPED: Final = frozenset({"then", "do", "!", "{", "}", "time", "elif", "else"})
 _MAX_DEPTH: Final = 10
 _MAX_COMMANDS: Final = 20_000
-_MAX_WORDS: Final = 200_000
-"""Words that all commands of a script expand to."""
 
 
 @dataclass
 class Started:
-    """A program that the script starts, with the environment that it exports at that line."""
+    """A program that the script starts, with the environment that it exports at that line.
+
+    ``condition`` is that of the command; ``given`` the one under which the text of the command is what it is,
+    where it comes out of a variable as a whole.
+    """
 
     launch: Launch
     environment: dict[str, list[Variable]]
     condition: str = ""
+    given: str = ""
 
 
 @dataclass
@@ -47,27 +50,23 @@ class Script:
     Attributes
     ----------
     variables
-        Every variable that it assigns; several values where some were assigned under a condition.
-    exported
-        The names that go into the environment of what it starts.
+        Its variables.
     started
-        The Python programs that it starts, in order.
+        The Python programs that it starts, in order; one more than once where what it is given may differ.
     problems
         Pairs of a place and what could not be read there.
     """
 
-    variables: dict[str, list[Variable]] = field(default_factory=dict)
-    exported: set[str] = field(default_factory=set)
+    variables: Variables = field(default_factory=Variables)
     started: list[Started] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
     _conditions: list[str] = field(default_factory=list)
     _functions: dict[str, list[Command]] = field(default_factory=dict)
     _called: set[str] = field(default_factory=set)
-    _saved: list[tuple[dict[str, list[Variable]], set[str]]] = field(default_factory=list)
-    _exports_all: bool = False
+    _saved: list[Variables] = field(default_factory=list)
     _depth: int = 0
+    _given: str = ""
     _num_commands: int = 0
-    _num_words: int = 0
 
     def run(self, text: str, line: int = 1) -> None:
         """Follow a text, and then the functions that it defines and does not call."""
@@ -75,6 +74,8 @@ class Script:
         for name, body in list(self._functions.items()):
             if name not in self._called:
                 self._within(f"only in the function {name}, which the script does not call", body)
+        for each in sorted(self.variables.too_many):
+            self.problems.append((f"line {each}", "more branches meet here than are looked at"))
 
     def follow(self, text: str, line: int) -> None:
         """Follow a text from its first line to its last."""
@@ -94,7 +95,7 @@ class Script:
         while at < len(commands):
             self._num_commands += 1
             if self._num_commands > _MAX_COMMANDS:
-                raise UnfinishedError(commands[at].words[0].line, "script")
+                raise UnfinishedError(commands[at].words[0].line, WHOLE)
             command = commands[at]
             named = _function_name(command)
             if named:
@@ -103,6 +104,8 @@ class Script:
             try:
                 self._command(command)
             except UnfinishedError as error:
+                if error.args[1] == WHOLE:
+                    raise
                 self.problems.append((f"line {error.args[0]}", f"the {error.args[1]} here is not read"))
             at += 1
 
@@ -154,10 +157,9 @@ class Script:
     def _subshell(self, parenthesis: str) -> None:
         """Forget what a subshell assigned when it ends."""
         if parenthesis == "(":
-            copied = {name: list(held) for name, held in self.variables.items()}
-            self._saved.append((copied, set(self.exported)))
+            self._saved.append(self.variables.copy())
         elif self._saved:
-            self.variables, self.exported = self._saved.pop()
+            self.variables = self._saved.pop()
 
     def _without_keywords(self, words: Sequence[Token]) -> list[Token]:
         """Take keywords off the front of a command, and keep which conditions they open and close."""
@@ -183,26 +185,29 @@ class Script:
     def _forget(self, names: Sequence[Token]) -> None:
         """Forget the variables of loops: nobody can name their values."""
         for token in names:
-            self.variables.pop(token.text, None)
+            self.variables.held.pop(token.text, None)
+
+    @property
+    def _condition(self) -> str:
+        return self._conditions[-1] if self._conditions else ""
 
     def _simple(self, words: Sequence[Token], command: Command) -> None:
+        """Follow a command without keywords."""
         at = 0
-        while at < len(words) and (words[at].kind == "array" or _ASSIGNMENT.fullmatch(words[at].text)):
+        while at < len(words) and is_assignment(words[at]):
             at += 1
         if at == len(words):
             for token in words:
-                self._assign(token)
+                self.variables.assign(token, self._condition)
             return
-        fields = self._expanded(words[at:])
-        if not fields:
-            return
-        name = fields[0].text
+        fields = self.variables.expanded(words[at:])
+        name = fields[0].text if fields else ""
         if name in _DECLARES:
-            self._declare(name, words[at + 1 :])
+            self.variables.declare(name, words[at + 1 :], self._condition)
         elif name == "unset":
-            self._unset(fields[1:])
+            self.variables.unset(fields[1:], self._condition)
         elif name == "set":
-            self._set_options(fields[1:])
+            self.variables.set_options(fields[1:])
         elif name in self._functions and name not in self._called:
             self._called.add(name)
             self._depth += 1
@@ -210,109 +215,46 @@ class Script:
             self._depth -= 1
             self._called.add(name)
         else:
-            self._start(fields, words[:at], command)
+            self._bodies(command, fields)
+            scopes = self.variables.scopes(words[at:])
+            each = [tuple(self.variables.expanded(words[at:], scope)) for scope in scopes]
+            for alternative in dict.fromkeys(each):
+                self._start(alternative, words[:at])
 
-    def _expanded(self, tokens: Sequence[Token]) -> list[Field]:
-        """Expand words, up to what a script that starts a program can need."""
-        fields = [each for token in tokens for each in expand(token, self.variables)]
-        self._num_words += len(fields)
-        if self._num_words > _MAX_WORDS:
-            self._num_commands = _MAX_COMMANDS  # nothing more is followed
-        return fields
-
-    def _assign(self, token: Token, *, exports: bool = False) -> None:
-        """Follow ``NAME=value``, ``NAME+=value`` or ``NAME=(…)``."""
-        match = _ASSIGNMENT.fullmatch(token.text)
-        if match is None:
-            return
-        name, appends, text = match.groups()
-        condition = self._conditions[-1] if self._conditions else ""
-        if token.kind == "array":
-            fields = tuple(self._expanded(token.items))
-        else:
-            fields = (expand_text(text, self.variables, token.line),)
-        held = self.variables.get(name, [])
-        before = held[-1] if held else None
-        if condition:
-            fields = tuple(each._replace(condition=each.condition or condition) for each in fields)
-        if appends and before is not None and before.fields is not None:
-            fields = _appended(before, fields, is_array=token.kind == "array")
-            is_array = before.is_array or token.kind == "array"
-            self.variables[name] = [*held[:-1], replace(before, fields=fields, is_array=is_array)]
-        else:
-            over = () if condition else tuple(each.line for each in held)
-            made = Variable(fields, token.line, token.kind == "array", condition, over)
-            self.variables[name] = [*held, made] if condition else [made]
-        if exports or self._exports_all:
-            self.exported.add(name)
-
-    def _declare(self, name: str, words: Sequence[Token]) -> None:
-        """Follow ``export``, ``declare -x`` and their kin."""
-        options = "".join(word.text for word in words if word.text.startswith("-"))
-        exports = (name == "export" and "n" not in options) or "x" in options
-        for token in words:
-            if token.text.startswith(("-", "+")) or (name == "export" and "f" in options):
-                continue
-            if token.kind == "array" or _ASSIGNMENT.fullmatch(token.text):
-                self._assign(token, exports=exports)
-            elif exports:
-                self.exported |= {each.text for each in expand(token, self.variables)}
-            elif name == "export":
-                self.exported -= {each.text for each in expand(token, self.variables)}
-
-    def _unset(self, fields: Sequence[Field]) -> None:
-        condition = self._conditions[-1] if self._conditions else ""
-        for each in fields:
-            if each.text.startswith("-"):
-                continue
-            held = self.variables.get(each.text, [])
-            over = () if condition else tuple(value.line for value in held)
-            made = Variable(None, each.line, condition=condition, over=over)
-            self.variables[each.text] = [*held, made] if condition else [made]
-            self.exported.add(each.text)
-
-    def _set_options(self, fields: Sequence[Field]) -> None:
-        texts = [each.text for each in fields]
-        on = any(re.fullmatch(r"-[a-zA-Z]*a[a-zA-Z]*", text) for text in texts) or texts == [
-            "-o",
-            "allexport",
-        ]
-        off = "+a" in texts or texts == ["+o", "allexport"]
-        self._exports_all = on or (self._exports_all and not off)
-
-    def _start(self, fields: Sequence[Field], assigned: Sequence[Token], command: Command) -> None:
+    def _start(self, fields: Sequence[Field], assigned: Sequence[Token]) -> None:
         """Follow a command that may start a program."""
+        if not fields:
+            return
         name, line = fields[0].text, fields[0].line
         if name == "eval":
+            outer, self._given = self._given, _condition_of(fields) or self._given
             self.follow(" ".join(each.text for each in fields[1:]), line)
-            return
-        if name in ("source", "."):
+            self._given = outer
+        elif name in ("source", "."):
             what = fields[1].text if len(fields) > 1 else "nothing"
             self.problems.append((f"line {line}", f"what {what} sets is not read; give that file too"))
-            return
-        if fields[0].is_open and len(fields) == 1:
-            return
-        self._bodies(command, fields)
-        launch = launch_of(fields, line)
-        if launch is None:
-            return
-        environment = {each: list(self.variables.get(each, [])) for each in sorted(self.exported)}
-        scope = Script(dict(self.variables), set())
-        for token in assigned:
-            scope._assign(token, exports=True)
-        environment |= {each: scope.variables[each] for each in sorted(scope.exported)}
-        self.problems += [(f"line {line}", note) for note in launch.notes]
-        if launch.shell is not None:
-            self._inner(launch, environment)
-        elif launch.script:
-            self.started.append(
-                Started(launch, environment, self._conditions[-1] if self._conditions else "")
-            )
+        else:
+            launch = launch_of(fields, line)
+            if launch is not None:
+                self._launch(launch, assigned)
 
-    def _inner(self, launch: Launch, environment: dict[str, list[Variable]]) -> None:
+    def _launch(self, launch: Launch, assigned: Sequence[Token]) -> None:
+        """Keep a program that is started, or follow the shell that is."""
+        variables = self.variables.copy()
+        for token in assigned:
+            variables.assign(token, exports=True)
+        self.problems += [(f"line {launch.line}", note) for note in launch.notes]
+        if launch.shell is not None:
+            self._inner(launch, variables)
+        elif launch.script:
+            environment = variables.environment()
+            self.started.append(Started(launch, environment, self._condition, self._given))
+
+    def _inner(self, launch: Launch, variables: Variables) -> None:
         """Follow the script that a shell is given as text; what wraps the shell wraps its programs."""
         assert launch.shell is not None  # asked before
-        inner = Script(environment, set(environment), _depth=self._depth)
+        given = launch.shell.condition or self._given
+        inner = Script(_handed_on(variables), _depth=self._depth, _given=given)
         inner.run(launch.shell.text, launch.shell.line)
         self.problems += inner.problems
         for each in inner.started:
@@ -326,14 +268,21 @@ class Script:
         """Follow here-documents that are scripts for a shell or for Slurm; others are data."""
         is_script = any(each.text.rpartition("/")[2] in ("bash", "sh", "sbatch") for each in fields[:8])
         for body in command.bodies if is_script else ():
-            text = body.text if body.is_quoted else _in_body(body.text, self.variables)
-            inner = Script(
-                {each: list(self.variables.get(each, [])) for each in self.exported}, set(self.exported)
-            )
-            inner._depth = self._depth
+            text = body.text if body.is_quoted else _in_body(body.text, self.variables.held)
+            inner = Script(_handed_on(self.variables), _depth=self._depth)
             inner.run(text, body.line)
             self.started += inner.started
             self.problems += inner.problems
+
+
+def _condition_of(fields: Sequence[Field]) -> str:
+    return next((each.condition for each in fields if each.condition), "")
+
+
+def _handed_on(variables: Variables) -> Variables:
+    """Give the variables that a shell has which another one starts."""
+    environment = variables.environment()
+    return Variables({name: held for name, held in environment.items() if held}, set(environment))
 
 
 def _function_name(command: Command) -> str:
@@ -344,19 +293,6 @@ def _function_name(command: Command) -> str:
     if len(words) > 1 and words[0].text == "function":
         return words[1].text.removesuffix("()")
     return ""
-
-
-def _appended(before: Variable, fields: tuple[Field, ...], *, is_array: bool) -> tuple[Field, ...]:
-    held = before.fields or ()
-    if is_array or before.is_array:
-        return (*held, *fields)
-    first, more = (held or (Field("", before.line),))[0], fields[0]
-    joined = first._replace(
-        text=first.text + more.text,
-        unknown=(*first.unknown, *more.unknown),
-        condition=first.condition or more.condition,
-    )
-    return (joined,)
 
 
 def _in_body(text: str, variables: dict[str, list[Variable]]) -> str:
