@@ -326,5 +326,5 @@ def test_logs_are_read_from_files_and_steps_can_be_chosen(tmp_path):
     assert step_row(result)["count_default"] == 20
     assert result.verdict == "fail"
     assert result.subjects == ("default", "det")
-    assert "for comparison: Megatron-LM puts" in said(result)
+    assert "for comparison: Megatron-LM documents" in said(result)
     assert "for comparison" not in said(check_tax(tmp_path / "det.log", tmp_path / "det.log"))

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 
+import polars as pl
+
 from detlab.checks.result import CheckResult, NotChecked, Problem, findings_frame
 from detlab.checks.tax.cost import plan_of
 from detlab.checks.tax.judge import Said, Step, check_marked, check_runs, is_tax
 from detlab.checks.tax.places import tell_places, whole_of
 from detlab.checks.tax.profiles import Places, join_profiles
-from detlab.checks.tax.table import place_rows, tax_table
+from detlab.checks.tax.table import place_table, tax_table
 from detlab.errors import InputError, NotComparable
 from detlab.readers import load_run
 from detlab.readers.profiles import Profile, is_profile, load_profile
@@ -111,7 +113,7 @@ def check_tax(  # noqa: PLR0913 - each is a question, or a number that nobody bu
         tuple(said.not_checked),
         tuple(said.problems),
         tuple(dict.fromkeys(said.notes)),
-        tax_table(said.rows),
+        pl.concat([tax_table(said.rows), *said.places]),
     )
 
 
@@ -165,9 +167,8 @@ def _refuse_other_devices(a: _Side, b: _Side) -> None:
 
 def _tell(places: Places, said: Said, step: Step) -> None:
     """Say where the time went."""
-    bare = tax_table(place_rows(places.rows, None))
     whole, said_whole = whole_of(
-        places, bare, step.delta_ms if places.per_step or not step.is_logged else None, step.source
+        places, step.delta_ms if places.per_step or not step.is_logged else None, step.source
     )
     is_open = step.ratio is not None and step.ratio.ends is not None and not is_tax(step.ratio)
     if is_open:
@@ -175,9 +176,9 @@ def _tell(places: Places, said: Said, step: Step) -> None:
     if not step.is_logged:
         why = "profiles do not say that batch sizes, lengths and layouts are the same on both sides"
         said.not_checked.append(NotChecked("same work", why))
-    rows = place_rows(places.rows, whole)
-    told = tell_places(places, tax_table(rows), whole)
-    said.rows += rows
+    table = place_table(places.rows, whole)
+    told = tell_places(places, table, whole)
+    said.places.append(table)
     said.verified += told.verified
     said.not_checked += told.not_checked
     said.findings += told.findings

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
 from detlab.checks.result import NotChecked, Problem, Verified
 from detlab.checks.tax.cost import Plan, cost_text
@@ -21,8 +22,8 @@ from detlab.text import plural, shorten
 COMPONENT: Final = "step time"
 
 _MEGATRON: Final = (
-    "for comparison: Megatron-LM puts the cost of its deterministic mode at about 15 %, from 4 % (large dense "
-    "models) to 17 % (hybrid ones with experts), in its documentation; its goal is below 10 % (issue 5785)"
+    "for comparison: Megatron-LM documents about 15 % for its deterministic mode, 4 % for large dense models "
+    "and 17 % for hybrid ones with experts; its goal is below 10 % (issue 5785)"
 )
 """docs/user-guide/deterministic-training.md and issue 5785 of github.com/NVIDIA/Megatron-LM."""
 
@@ -40,6 +41,7 @@ class Said:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    places: list[pl.DataFrame] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

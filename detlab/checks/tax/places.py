@@ -61,16 +61,14 @@ def tell_places(places: Places, table: pl.DataFrame, whole_ms: float | None) -> 
     return told
 
 
-def whole_of(
-    places: Places, table: pl.DataFrame, step_ms: float | None, source: str
-) -> tuple[float | None, str]:
+def whole_of(places: Places, step_ms: float | None, source: str) -> tuple[float | None, str]:
     """Choose the difference that shares are of, and say what it is: that of steps, or a sum of rows."""
     if step_ms is not None:
         return step_ms, f"shares are of the difference of the {source}"
     if places.whole_ms is not None:
         return places.whole_ms, "shares are of the difference of the ranges around whole steps"
     for name in (KERNEL, OP, *TABLES):
-        rows = table.filter(pl.col("table") == name)
+        rows = places.rows.filter(pl.col("table") == name)
         if len(rows) and (name == KERNEL or not places.overlaps):
             said = f"no step is marked: shares are of the sum over {_TABLE_WORDS[name]}"
             return float((rows["deterministic_ms"] - rows["default_ms"]).sum()), said

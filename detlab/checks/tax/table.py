@@ -41,7 +41,7 @@ steps); ``only_in``: default or deterministic, where one side lacks it. What is 
 
 
 def tax_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    """Make the table of rows; a column that one leaves out is null, numbers that are not finite too."""
+    """Make the table of rows such as that of the step; numbers that are not finite are null."""
     blank = dict.fromkeys(TAX_COLUMNS)
     made = [{name: _finite(value) for name, value in {**blank, **row}.items()} for row in rows]
     return pl.DataFrame(made, TAX_COLUMNS)
@@ -82,22 +82,27 @@ def step_row(name: str, clock: str, medians: tuple[float, float], ratio: Ratio, 
     }
 
 
-def place_rows(rows: pl.DataFrame, whole_ms: float | None) -> list[dict[str, Any]]:
-    """Give the rows of places, as `profiles.join_profiles` has them, with their share of the whole."""
-    return [_place_row(row, whole_ms) for row in rows.iter_rows(named=True)]
-
-
-def _place_row(row: dict[str, Any], whole_ms: float | None) -> dict[str, Any]:
-    a, b = row["default_ms"], row["deterministic_ms"]
-    lacking = [side for side in ("default", "deterministic") if not row[f"count_{side}"]]
-    only = {"default": "deterministic", "deterministic": "default"}
-    return {
-        **row,
-        "delta_ms": b - a,
-        "share": (b - a) / whole_ms if whole_ms else None,
-        "ratio": b / a if a > 0 else None,
-        "only_in": only[lacking[0]] if len(lacking) == 1 else "",
-    }
+def place_table(rows: pl.DataFrame, whole_ms: float | None) -> pl.DataFrame:
+    """Give the table of places, as `profiles.join_profiles` has them, with their share of the whole."""
+    a, b = pl.col("default_ms"), pl.col("deterministic_ms")
+    lacks_a, lacks_b = pl.col("count_default") == 0, pl.col("count_deterministic") == 0
+    only = (
+        pl.when(lacks_a & ~lacks_b)
+        .then(pl.lit("deterministic"))
+        .when(lacks_b & ~lacks_a)
+        .then(pl.lit("default"))
+    )
+    made = rows.with_columns(
+        delta_ms=b - a,
+        share=(b - a) / whole_ms if whole_ms else pl.lit(None, pl.Float64),
+        ratio=pl.when(a > 0).then(b / a),
+        low=pl.lit(None, pl.Float64),
+        high=pl.lit(None, pl.Float64),
+        only_in=only.otherwise(pl.lit("")),
+    )
+    floats = pl.col(pl.Float64)
+    finite = made.with_columns(pl.when(floats.is_finite()).then(floats))
+    return finite.select(pl.col(name).cast(kind) for name, kind in TAX_COLUMNS.items())
 
 
 def table_lines(table: pl.DataFrame, most: int = 10) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +40,9 @@ _COLUMNS: Final = (
     "name", "report", "thread", "start_us", "duration_us", "device", "stream", "correlation", "external",
     "shapes",
 )  # fmt: skip
+
+_MAX_US: Final = 1e18
+"""Thirty thousand years: a time beyond is damage, and sums of such overflow."""
 
 _STEP: Final = re.compile(r"ProfilerStep\s*#\s*(\d+)$")
 _BACKWARD: Final = r"^autograd::engine::evaluate_function: "
@@ -120,7 +122,7 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) < _MAX_US else None
 
 
 def _integer(value: Any) -> int | None:
