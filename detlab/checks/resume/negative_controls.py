@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from detlab.checks.resume.calls import CALLS, Calls, DataSequence, judge_data, with_one_bit
+from detlab.checks.resume.calls import CALLS, Calls, with_one_bit
 from detlab.checks.resume.components import OPTIMIZER, ORDER, POSITION, component_of
+from detlab.checks.resume.data_calls import DataSequence, judge_data
 from detlab.checks.resume.events import Key, Recorded, judge_first_use, state_rows
 from detlab.checks.resume.numbers import Numbers, altered, judge_numbers, metric_component
 from detlab.checks.resume.samples import Batch, Window, judge_order
