@@ -1,4 +1,31 @@
-"""Sources of settings: a run, a mapping or a file of any known format becomes `Settings`."""
+"""Sources of settings: a run, a mapping or a file of any known format becomes `Settings`.
+
+What each source says all there is of, so that what it lacks is *unset*, and of what it says a part:
+
+=============================  ========================  =====================================================
+source                         says all                  says what it sets itself
+=============================  ========================  =====================================================
+recorded run                   env (of the kept          (args, unless they are Megatron's own dump, are not
+                               variables), torch         known where they are not said)
+functional test of Megatron    env, args
+configuration with the class   args                      env
+of every section (Bridge)
+torchtitan's TOML              args                      env
+other configurations           —                         env, args
+launch script                  args, where nothing is    env; it says all where the program starts clean
+                               handed on unseen          (``env -i``, ``srun --export=NONE``)
+environment with a PATH        env
+other variables (env file)     —                         env
+log of Megatron-LM             args
+this process (`live_settings`) env, torch, version
+=============================  ========================  =====================================================
+
+A mapping may use the names of settings: ``{"env.NCCL_ALGO": "Ring"}`` says no more than it says; sections
+``env``, ``args`` and ``torch`` are whole. Beside them stand ``version``, ``module``, ``place`` and ``time``
+(seconds since the process began: ``{"time": {"cuda_initialized": 3.2, "model_built": 5.0, "env":
+{"CUBLAS_WORKSPACE_CONFIG": 7.5}, "torch": {"deterministic": 6.1}}}``), and ``framework``, ``label`` and
+``kinds``, which are no settings.
+"""
 
 from __future__ import annotations
 
@@ -114,5 +141,5 @@ def _recognised(path: Path, content: bytes) -> str:
     known = "; ".join(each.words for each in FORMATS.values())
     raise InputError(
         f"{path} is nothing that detlab knows as a recipe: {known}.",
-        f"say what it is with format=…, one of {', '.join(FORMATS)}",
+        "give it the ending of what it is: .json, .yaml, .toml, .sh, or .env for a dump of an environment",
     )

@@ -43,7 +43,7 @@ def recognise(path: Path, content: bytes) -> bool:
     if _DECLARED.match(lines[0]):
         return True
     is_code = any(_CODE.match(line) for line in lines)
-    return bool(_LINE.match(lines[0])) and not is_code
+    return (path.suffix.lower() == ".env" or bool(_LINE.match(lines[0]))) and not is_code
 
 
 def _is_wide(content: bytes) -> bool:

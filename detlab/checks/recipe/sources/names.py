@@ -71,6 +71,8 @@ _MODEL: Final = frozenset(
     max_position_embeddings vocab_size position_embedding_type rotary_base rotary_percent
     share_embeddings_and_output_weights fp16_lm_cross_entropy parallel_output bias_gelu_fusion
     bias_swiglu_fusion megatron_amp_O2 moe_aux_loss_fusion data_parallel_random_init rerun_mode
+    moe_router_aux_loss_fusion use_transformer_engine_op_fuser use_flash_attn hybrid_override_pattern
+    hybrid_layer_pattern hybrid_attention_ratio
     """.split()
 )
 """Fields of megatron-core's TransformerConfig and of the model providers above it that Megatron-LM's
@@ -197,8 +199,6 @@ _ALIASES: Final[dict[str, str]] = {
     "position_embeddings": "add_position_embedding",
     "fp8_format": "fp8",
     "fp8_recipe_name": "fp8_recipe",
-    "moe_router_aux_loss_fusion": "moe_aux_loss_fusion",
-    "tp_size": "tensor_model_parallel_size",
 }
 """Other spellings of Megatron's arguments."""
 
