@@ -91,6 +91,20 @@ class Source:
         """Say whether the whole tensor is one run of bytes in the order of its boxes."""
         return len(self._pieces) == 1 and _is_row_major(self.shape, self._pieces[0].strides)
 
+    def read_run(self, start: int, size: int) -> bytes:
+        """Read bytes of a tensor that is one run.
+
+        Raises
+        ------
+        EOFError
+            The file ends before.
+        """
+        (piece,) = self._pieces
+        found = self._files.read(piece.path, piece.start + start, size)
+        if len(found) != size:
+            raise EOFError(f"{piece.path} ends before byte {piece.start + start + size}")
+        return found
+
     def _check(self, leaf: TensorLeaf) -> None:
         """Hold that the pieces cover the tensor, each element once."""
         if len(self._pieces) > MAX_PIECES:
@@ -142,20 +156,26 @@ class Source:
             self._files.read_into(piece.path, start, into.reshape(-1).view(np.uint8).data)
             return
         span = _span(into.shape, strides) * self.item
-        wanted = into.size * self.item
-        if span <= max(_LEAST_SPAN_BYTES, min(_MOST_SPAN_BYTES, _MAX_WASTE * wanted)):
-            scratch = np.empty(span, np.uint8)
-            self._files.read_into(piece.path, start, scratch.data)
-            steps = tuple(step * self.item for step in strides)
-            into[...] = np.lib.stride_tricks.as_strided(scratch.view(into.dtype), into.shape, steps)
-            return
+        if span <= max(_LEAST_SPAN_BYTES, _MAX_WASTE * into.size * self.item):
+            if span <= _MOST_SPAN_BYTES:
+                self._read_span(piece, start, strides, into, span)
+                return
+            parts = 2
+        else:
+            parts = 1 << 62
         axis = max(range(into.ndim), key=lambda each: strides[each] if into.shape[each] > 1 else -1)
-        rest = strides[:axis] + strides[axis + 1 :]
-        for index in range(into.shape[axis]):
-            part = into[(slice(None),) * axis + (index,)] if into.ndim > 1 else into[index : index + 1]
-            self._gather(
-                piece, start + index * strides[axis] * self.item, rest if into.ndim > 1 else (1,), part
-            )
+        extent = into.shape[axis]
+        step = max(1, extent // parts)
+        for first in range(0, extent, step):
+            part = into[(slice(None),) * axis + (slice(first, first + step),)]
+            self._gather(piece, start + first * strides[axis] * self.item, strides, part)
+
+    def _read_span(self, piece: Piece, start: int, strides: Index, into: Array, span: int) -> None:
+        """Read a box with the gaps between its elements, and take these out."""
+        scratch = np.empty(span, np.uint8)
+        self._files.read_into(piece.path, start, scratch.data)
+        steps = tuple(step * self.item for step in strides)
+        into[...] = np.lib.stride_tricks.as_strided(scratch.view(into.dtype), into.shape, steps)
 
 
 def _permuted(values: Index, order: Index) -> Index:

@@ -36,6 +36,11 @@ def as_float64(raw: Array, dtype: str) -> Array | None:
     dtype
         One of `ITEM_SIZE`.
     """
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        return _converted(raw, dtype)
+
+
+def _converted(raw: Array, dtype: str) -> Array | None:
     if dtype == "bfloat16":
         return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if dtype == "complex32":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, prod
+from math import inf, isnan, prod
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,9 +17,16 @@ from detlab.errors import InputError
 _RUN_BYTES: Final = 256 << 10
 """Two such blocks stay in the second-level cache from reading to comparing."""
 
-_BOX_BYTES: Final = 1 << 20
+_BOX_BYTES: Final = 512 << 10
 _SKEWED_BYTES: Final = 8 << 20
 """A block where the two sides lie in the file in another order: larger, so that runs are longer."""
+
+
+_AnySource = Source | ReplacedSource
+
+
+_ZEROS: Final = bytes(_RUN_BYTES)
+_WORDS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}
 
 
 class TensorDifference(NamedTuple):
@@ -69,20 +76,37 @@ def compare_tensors(a: TensorLeaf, b: TensorLeaf, files: OpenFiles) -> TensorDif
     """
     order = file_order(a)
     source_a, source_b = _source(a, order, files), _source(b, order, files)
-    size = _BOX_BYTES
-    if source_a.is_one_run and source_b.is_one_run:
-        size = _RUN_BYTES
-    elif b.pieces and file_order(b) != order:
-        size = _SKEWED_BYTES
+    both_runs = source_a.is_one_run and source_b.is_one_run
+    is_skewed = bool(b.pieces) and file_order(b) != order
     tally = _Tally(a, order)
-    buffer_a, buffer_b = np.empty(size, np.uint8), np.empty(size, np.uint8)
     try:
-        for offsets, shape in boxes(source_a.shape, size // source_a.item):
-            block_a = source_a.read(offsets, shape, buffer_a)
-            tally.add(block_a, source_b.read(offsets, shape, buffer_b), offsets, shape)
+        if isinstance(source_a, Source) and isinstance(source_b, Source) and both_runs:
+            _compare_runs(source_a, source_b, tally)
+        else:
+            _compare_boxes(source_a, source_b, tally, _SKEWED_BYTES if is_skewed else _BOX_BYTES)
     except (OSError, EOFError) as error:
         raise InputError(f"'{a.name}' cannot be read: {error}") from None
     return tally.result()
+
+
+def _compare_runs(a: Source, b: Source, tally: _Tally) -> None:
+    """Compare two runs of bytes; equal blocks cost two reads and one comparison of memory."""
+    start = 0
+    for offsets, shape in boxes(a.shape, _RUN_BYTES // a.item):
+        size = prod(shape) * a.item
+        block_a, block_b = a.read_run(start, size), b.read_run(start, size)
+        if block_a == block_b:
+            tally.add_equal(block_a)
+        else:
+            tally.add(np.frombuffer(block_a, np.uint8), np.frombuffer(block_b, np.uint8), offsets, shape)
+        start += size
+
+
+def _compare_boxes(a: _AnySource, b: _AnySource, tally: _Tally, size: int) -> None:
+    buffer_a, buffer_b = np.empty(size, np.uint8), np.empty(size, np.uint8)
+    for offsets, shape in boxes(a.shape, size // a.item):
+        block_a = a.read(offsets, shape, buffer_a)
+        tally.add(block_a, b.read(offsets, shape, buffer_b), offsets, shape)
 
 
 def read_bytes(leaf: TensorLeaf, max_bytes: int = 1 << 20) -> bytes:
@@ -126,7 +150,7 @@ def read_values(leaf: TensorLeaf, max_bytes: int = 1 << 20) -> Array | None:
     return None if values is None else values.reshape(leaf.shape)
 
 
-def _source(leaf: TensorLeaf, order: Index, files: OpenFiles) -> Source | ReplacedSource:
+def _source(leaf: TensorLeaf, order: Index, files: OpenFiles) -> _AnySource:
     if isinstance(leaf, ReplacedTensor):
         return ReplacedSource(leaf, order, files)
     return Source(leaf, order, files)
@@ -138,11 +162,18 @@ class _Tally:
     def __init__(self, leaf: TensorLeaf, order: Index) -> None:
         self._leaf, self._order = leaf, order
         self._item = ITEM_SIZE[leaf.dtype]
+        self._is_skewed = order != tuple(range(len(order)))
         self._num = 0
         self._first: int | None = None
         self._max: float | None = None
         # a tensor without elements is not zeroed
         self._zeroed = [bool(prod(leaf.shape))] * 2
+
+    def add_equal(self, block: bytes) -> None:
+        """Count a block that is the same on both sides."""
+        if self._zeroed[0] or self._zeroed[1]:
+            zero = block == _ZEROS[: len(block)]
+            self._zeroed = [each and zero for each in self._zeroed]
 
     def add(self, a: Array, b: Array, offsets: Index, shape: Index) -> None:
         """Compare two blocks of equal size."""
@@ -151,18 +182,25 @@ class _Tally:
             if self._zeroed[side] and block.view(word).any():
                 self._zeroed[side] = False
         if (a.view(word) != b.view(word)).any():
-            self._differ(a.reshape(-1, self._item), b.reshape(-1, self._item), offsets, shape)
+            self._differ(a, b, offsets, shape)
 
     def _differ(self, a: Array, b: Array, offsets: Index, shape: Index) -> None:
-        places = np.flatnonzero((a != b).any(axis=1))
+        unequal = a.view(_WORDS[self._item]) != b.view(_WORDS[self._item])
+        places = np.flatnonzero(unequal if self._item <= 8 else unequal.reshape(-1, 2).any(axis=1))
         self._num += len(places)
-        first = int(self._logical(places, offsets, shape).min())
+        # in the order of the tensor itself the first place is the first
+        first = int(self._logical(places if self._is_skewed else places[:1], offsets, shape).min())
         self._first = first if self._first is None else min(self._first, first)
-        values = [
-            as_float64(np.ascontiguousarray(each[places]).reshape(-1), self._leaf.dtype) for each in (a, b)
-        ]
+        values = [as_float64(self._chosen(each, places), self._leaf.dtype) for each in (a, b)]
         if values[0] is not None and values[1] is not None:
             self._max = max(self._max or 0.0, _largest(values[0], values[1]))
+
+    def _chosen(self, block: Array, places: Array) -> Array:
+        """Give the bytes of some elements of a block."""
+        elements = block.reshape(-1, self._item)
+        if len(places) == len(elements):
+            return block
+        return np.ascontiguousarray(elements[places]).reshape(-1)
 
     def _logical(self, places: Array, offsets: Index, shape: Index) -> Array:
         """Give places in a block as places in the whole tensor, counted row-major."""
@@ -188,7 +226,9 @@ def _largest(a: Array, b: Array) -> float:
     """Give the largest absolute difference; two NaNs of other payload are no distance apart."""
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(a - b)
-    undefined = np.isnan(apart)
-    apart[undefined] = inf
+    largest = float(apart.max())
+    if not isnan(largest):
+        return largest
+    apart[np.isnan(apart)] = inf
     apart[np.isnan(a) & np.isnan(b)] = 0.0
     return float(apart.max())

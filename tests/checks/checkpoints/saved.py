@@ -33,6 +33,8 @@ def distributed(folder, state):
 
 
 def tensor_bytes(tensor):
+    if not tensor.numel():
+        return b""
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
