@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -198,7 +199,7 @@ def _row(key: Key, a: Recorded | None, b: Recorded | None, initial: set[int]) ->
         "state": state,
         "zeroed_a": a.zeroed if a else None,
         "zeroed_b": _is_zero(b) if b and state == "different" else (b.zeroed if b else None),
-        "num_elements": sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes) if is_tensor else None,
+        "num_elements": sum(map(prod, shapes)) if is_tensor else None,
         "value_a": a.value if a else None,
         "value_b": b.value if b else None,
         "initial": bool(
@@ -214,7 +215,7 @@ def _is_zero(state: Recorded) -> bool | None:
         return state.zeroed
     parts = []
     for each in state.meta.outputs:
-        num_bytes = int(np.prod(each.shape, dtype=np.int64)) * ITEM_SIZE.get(each.dtype, 0)
+        num_bytes = prod(each.shape) * ITEM_SIZE.get(each.dtype, 0)
         if not 0 < num_bytes <= _MOST_ZEROS:
             return None
         parts.append((zeros_digest(num_bytes), signature(each.dtype, each.shape)))

@@ -46,6 +46,8 @@ class Control(NamedTuple):
 
 
 _DIGEST: Final = 0x5EED5EED5EED5EED
+_SAMPLE: Final = 3
+"""States of a component that are compared again."""
 
 
 def catches(judged: Judged, component: str) -> bool:
@@ -60,29 +62,32 @@ def state_controls(
     stage: Stage,
 ) -> Iterator[Control]:
     """Take recorded states of each component away, reset them, or put others in their place."""
+    samples: dict[str, list[Key]] = {}
+    for key in sorted(theirs):
+        state = theirs[key]
+        sample = samples.setdefault(component_of(state.name, is_tensor=state.is_tensor), [])
+        if len(sample) < _SAMPLE and key in ours:
+            sample.append(key)
     for component in components:
-        keys = [key for key in sorted(theirs) if _is_of(theirs[key], component)]
+        keys = samples.get(component)
         if not keys:
             continue
         key = keys[0]
-        for how, changed in _changed_states(theirs, key, component):
-            judged = judge(state_rows(ours, changed), stage)
+        has_others = len(keys) > 1 or any(samples.get(each) for each in OPTIMIZER if each != component)
+        part = {each: theirs[each] for each in keys}
+        for how, changed in _changed_states(part, key, component in OPTIMIZER and has_others):
+            judged = judge(state_rows({each: ours[each] for each in keys}, changed), stage)
             yield Control(component, "states of a trace", how, key[0], catches(judged, component))
 
 
-def _is_of(state: Recorded, component: str) -> bool:
-    return component_of(state.name, is_tensor=state.is_tensor) == component
-
-
 def _changed_states(
-    theirs: Mapping[Key, Recorded], key: Key, component: str
+    theirs: Mapping[Key, Recorded], key: Key, can_miss: bool
 ) -> Iterator[tuple[str, Mapping[Key, Recorded]]]:
+    """Give the same states with one zeroed or reset; and without it, where its absence shows."""
     state = theirs[key]
-    if not state.is_tensor:
-        yield "reset", {**theirs, key: replace(state, digest=state.digest ^ _DIGEST, zeroed=True)}
-    else:
-        yield "zeroed", {**theirs, key: replace(state, digest=state.digest ^ _DIGEST, zeroed=True)}
-    if component in OPTIMIZER:
+    how = "zeroed" if state.is_tensor else "reset"
+    yield how, {**theirs, key: replace(state, digest=state.digest ^ _DIGEST, zeroed=True)}
+    if can_miss:
         yield "missing", {name: each for name, each in theirs.items() if name != key}
 
 

@@ -285,3 +285,28 @@ def test_the_same_in_a_later_step_is_a_difference():
     result = check_resume(saved(*calls(), *later), loaded(*calls(), *later[1:]))
     assert result.verdict == "fail"
     assert "calls" not in verified(result)
+
+
+def test_names_from_files_steer_no_terminal_and_flood_no_screen():
+    name = "model.\x1b[31mred\u202e\n" + "x" * 5000 + ".weight"
+    a = make_run({0: [state(name, "saved", "w")]}, label="a\x1b[2J")
+    b = make_run({0: [state(name, "loaded", "W")]}, label="b")
+    result = check_resume(a, b)
+    assert errors(result) == ["parameters"]
+    shown = repr(result)
+    assert "\x1b" not in shown and "\u202e" not in shown
+    assert len(shown) < 4000
+    assert json.loads(json.dumps(result.to_json()))["findings"][0]["details"]["names"] == [name]
+
+
+def test_a_run_of_many_ranks_is_told_in_few_words():
+    def run(moment, changed=()):
+        return make_run(
+            {rank: [state("rng.cuda", moment, f"r{rank}{'x' * (rank in changed)}")] for rank in range(64)},
+            label=moment,
+        )
+
+    result = check_resume(run("saved"), run("loaded", changed=range(3, 60)))
+    assert "57 of 64 rng tensors differ after load" in finding(result, "rng")["found"]
+    assert len(finding(result, "rng")["names"]) == 20
+    assert len(repr(result)) < 2000
