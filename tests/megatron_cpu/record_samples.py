@@ -1,4 +1,4 @@
-"""Record sample_traces/ anew: a race that is really there, the same training without it, and two loss spikes.
+"""Record sample_traces/ anew: a race that is really there, the same training without it, spikes, and resumes.
 
 Run it as ``python -m tests.megatron_cpu.record_samples``, with the names of samples for only these. The runs
 are kept only when they show what their README says; nothing is planted in the race.
@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from detlab.schema import Callee, Phase, Site
 from tests.megatron_cpu.processes import run_on_ranks
+from tests.megatron_cpu.record_resume import record_resume
 from tests.megatron_cpu.record_spike import record_spike
 from tests.megatron_cpu.training import Recipe, train
 from tests.record.traces import Event, read_events
@@ -40,6 +41,7 @@ CLEAN = Recipe(
 )
 RACE = replace(CLEAN, deterministic_mode=True)
 PAIRS = {"race": RACE, "clean": CLEAN}
+OTHERS = {"spike": record_spike, "resume": record_resume}
 SITE = Site(1, 0, Phase.BACKWARD, Callee("embedding.word_embeddings", "aten.index_put.default"), 1)
 """The backward of the word embedding's lookup; call 0 of the same op zeroes the rows of other ranks."""
 ORIGINS = [0, 2]
@@ -50,11 +52,12 @@ def main(names: Iterable[str]) -> None:
     """Record samples, check them, and put them in the place of the old ones."""
     os.environ["OMP_WAIT_POLICY"] = "passive"  # more threads than cores: waiting ones must not spin
     os.environ["DETLAB_HOST"] = "sample"  # traces that are shared do not name the machine
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = "cache"  # nor its user; nothing is compiled
     with tempfile.TemporaryDirectory(dir=SAMPLES) as folder:
         for name in names:
             new = Path(folder) / name
-            if name == "spike":
-                record_spike(new)
+            if name in OTHERS:
+                OTHERS[name](new)
             else:
                 record_checked_pair(new, PAIRS[name])
             shutil.rmtree(SAMPLES / name, ignore_errors=True)
@@ -120,4 +123,4 @@ def describe(recipe: Recipe) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or [*PAIRS, "spike"])
+    main(sys.argv[1:] or [*PAIRS, *OTHERS])

@@ -215,6 +215,9 @@ def load(training: Training, folder: str, sharding: str, without: tuple[str, ...
         each._init_optimizer_states_with_dummy_values()  # torch's Adam has no state before its first step
     built = [built_state(each) for each in optimizers]
     places = sharded_state(training, sharding, is_loading=True)
+    for component, name in (("rng", "rng_state"), ("parameters", "model")):
+        if component in without:  # what is asked for is loaded in place
+            del places[name]
     state = dist_checkpointing.load(places, folder)
     if "parameters" not in without:
         training.chunk.module.load_state_dict(state["model"])
