@@ -237,8 +237,13 @@ def test_without_steps_shares_are_of_the_sum_and_times_of_the_whole_profile(pair
 
 
 def test_a_budget_without_a_known_step_time_is_not_judged(pair):
-    result = pair([event("aten::mm", 0, 10)], [event("aten::mm", 0, 20)], budget=0.1)
+    result = pair([event("aten::mm", 0, 10)], [event("aten::mm", 0, 20)], budget=0.1, gpus=8, days=1)
     assert result.verdict == "invalid"
+    assert "not checked: GPU-days: not reckoned" in said(result)
+
+
+def test_a_step_that_took_no_time_is_no_crash(pair):
+    assert pair([step(0, 0, 0), event("aten::mm", 0, 0)], [step(0, 0, 5)]).verdict == "pass"
 
 
 def test_marked_steps_are_held_against_the_budget(pair):
@@ -332,6 +337,7 @@ def test_a_range_of_each_step_tells_how_many_there_are(tables):
     ]
     assert "step time: +40.0 %: mean 10 ms without" in said(result)
     assert tables(default, det, budget=0.1).verdict == "invalid"
+    assert "GPU-days that determinism adds: +4," in said(tables(default, det, gpus=10, days=1))
 
 
 def test_profiles_of_other_numbers_of_steps_are_refused_unless_said(tables):

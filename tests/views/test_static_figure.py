@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 from nbclient import NotebookClient
 
-from detlab import compare, load_run, views
+from detlab import check_tax, compare, load_run, views
 from detlab.samples import sample_path
 from detlab.testing import Call, make_metrics_run, make_run
 from detlab.views.figures import new_figure, style
@@ -57,6 +57,9 @@ FIGURES = {
     "steps": lambda: views.divergence_by_step(cmp_of()),
     "two curves": lambda: views.curves(RUN_A, RUN_B, "loss"),
     "one curve": lambda: views.curves(RUN_A, "loss"),
+    "tax": lambda: views.tax(
+        check_tax(*(make_metrics_run({"step_time": dict.fromkeys(range(9), t)}) for t in (1, 2)))
+    ),
 }
 
 

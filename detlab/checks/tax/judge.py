@@ -105,8 +105,8 @@ def _middle(side: Any) -> float:
 def check_marked(places: Places, said: Said, *, budget: float | None, plan: Plan | None) -> Step:
     """Judge the lengths of steps that are marked in profiles, where there are no logs."""
     sizes = [len(each) for each in places.step_ms]
-    if not all(sizes):
-        return _check_sums(places, said, budget=budget)
+    if not all(sizes) or min(map(min, places.step_ms)) <= 0:
+        return _check_sums(places, said, budget=budget, plan=plan)
     num = min(sizes)
     sides: list[dict[str, Floats]] = [
         {label: np.array(each[:num])}
@@ -127,7 +127,7 @@ def check_marked(places: Places, said: Said, *, budget: float | None, plan: Plan
     return Step(ratio, places.whole_ms, "means of the marked steps")
 
 
-def _check_sums(places: Places, said: Said, *, budget: float | None) -> Step:
+def _check_sums(places: Places, said: Said, *, budget: float | None, plan: Plan | None) -> Step:
     """Say what is known where no single step is marked: means over steps, or nothing."""
     why = "no step is marked in the profiles: give logs of both sides beside them"
     if places.mean_ms is not None and places.mean_ms[0] > 0:
@@ -138,6 +138,9 @@ def _check_sums(places: Places, said: Said, *, budget: float | None) -> Step:
         took = f"mean {a:,.6g} ms without, {b:,.6g} ms with determinism, while profiled"
         said.verified.append(Verified(COMPONENT, f"{_percent(ratio)}: {took}", "measured: sums over steps"))
         why = "sums over steps give no interval: give logs of both sides beside them"
+        said.notes += [cost_text(plan, ratio, a)] if plan else []
+    elif plan:
+        said.not_checked.append(NotChecked("GPU-days", f"not reckoned: {why}"))
     said.not_checked.append(NotChecked("interval" if places.mean_ms else COMPONENT, why))
     if budget is not None:
         said.problems.append(Problem(COMPONENT, f"the budget cannot be judged: {why}"))
