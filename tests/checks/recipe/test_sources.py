@@ -370,6 +370,11 @@ def test_what_is_no_secret_is_not_hidden(name, value):
     assert read_settings({name: value}).values(name) == (value,)
 
 
+def test_a_secret_inside_of_a_text_is_hidden():
+    found = read_settings({"env.CMD": "WANDB_API_KEY=planted python x.py --num-tokens=3"})
+    assert found.values("env.CMD") == (f"WANDB_API_KEY={HIDDEN} python x.py --num-tokens=3",)
+
+
 def test_a_login_inside_an_address_is_hidden():
     found = read_settings({"env.https_proxy": "http://ann:pass@proxy:80/"})
     assert found.values("env.https_proxy") == (f"http://{HIDDEN}@proxy:80/",)
@@ -399,6 +404,7 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "\n".join(
         ("a.toml", "a = 1\na = 2"),
         ("a.toml", "a = " + "[" * 5000),
         ("a.txt", "a poem"),
+        ("a.py", "# torchrun train.py\nimport sys\n"),
         ("a.txt", " \n"),
         ("a.env", ""),
         ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0"),

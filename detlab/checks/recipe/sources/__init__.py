@@ -5,17 +5,19 @@ What each source says all there is of, so that what it lacks is *unset*, and of 
 =============================  ========================  =====================================================
 source                         says all                  says what it sets itself
 =============================  ========================  =====================================================
-recorded run                   env (of the kept          (args, unless they are Megatron's own dump, are not
-                               variables), torch         known where they are not said)
+recorded run                   env (of the variables
+                               that recorders keep),
+                               torch; args where they
+                               are Megatron's own dump
 functional test of Megatron    env, args
 configuration with the class   args                      env
 of every section (Bridge)
 torchtitan's TOML              args                      env
-other configurations           —                         env, args
+other configurations           -                         env, args
 launch script                  args, where nothing is    env; it says all where the program starts clean
                                handed on unseen          (``env -i``, ``srun --export=NONE``)
 environment with a PATH        env
-other variables (env file)     —                         env
+other variables (env file)     -                         env
 log of Megatron-LM             args
 this process (`live_settings`) env, torch, version
 =============================  ========================  =====================================================
@@ -79,6 +81,7 @@ FORMATS: Final[dict[str, Format]] = {
 
 _LOG: Final = "log"
 _HEAD_BYTES: Final = 1 << 16
+_PROGRAMS: Final = (".py", ".ipynb", ".pt", ".pth", ".pkl", ".so")
 
 
 def read_settings(source: Source, *, format: str | None = None) -> Settings:
@@ -132,6 +135,11 @@ def _read_file(path: Path, format: str | None) -> Settings:
 
 def _recognised(path: Path, content: bytes) -> str:
     """Name the first format that a file looks like; all but a log show it in their first lines."""
+    if path.suffix.lower() in _PROGRAMS:
+        raise InputError(
+            f"{path} is a program, and nothing of a recipe is ever run.",
+            "give the configuration that it writes out, or call dl.check_recipe() inside of it",
+        )
     head = content[:_HEAD_BYTES]
     if len(head) < len(content):
         head = head[: head.rfind(b"\n") + 1] or head

@@ -28,6 +28,9 @@ FIRST_PREFIXES: Final = (
 )
 """Beginnings of the variables that a recorder kept which does not say in the recipe which ones it keeps."""
 
+_RECORDER: Final = "recorder"
+"""Section of a recipe that says what a recorder keeps, and nothing of the run."""
+
 _PLACE: Final = ("host", "rack", "local_rank")
 
 _MEGATRON_ARGUMENTS: Final = frozenset(
@@ -73,21 +76,24 @@ def run_settings(run: Run) -> Settings:
 
 
 def _by_value(headers: Mapping[int, Mapping[str, object]]) -> list[tuple[_Said, list[int]]]:
-    """Give what is said with the ranks that say it; equal recipes are read once."""
-    ranks_of: dict[str, list[int]] = {}
+    """Give what is said with the ranks that say it; what many ranks say alike is read once."""
+    ranks_of: dict[tuple[str, str], list[int]] = {}
     for rank, recipe in headers.items():
-        ranks_of.setdefault(json.dumps(recipe, sort_keys=True, default=str), []).append(rank)
+        for section, content in recipe.items():
+            text = json.dumps(content, sort_keys=True, default=str)
+            ranks_of.setdefault((section, text), []).append(rank)
     found: dict[tuple[str, str, str], tuple[_Said, list[int]]] = {}
-    for ranks in ranks_of.values():
-        for said in _said(headers[ranks[0]]):
+    for (section, _), ranks in ranks_of.items():
+        for said in _said(section, headers[ranks[0]][section]):
             key = (said.name, repr(said.value), said.where)  # True and 1 are two values
             found.setdefault(key, (said, []))[1].extend(ranks)
     return [(said, sorted(ranks)) for said, ranks in found.values()]
 
 
-def _said(recipe: Mapping[str, object]) -> Iterator[_Said]:
-    for leaf in walk({name: value for name, value in recipe.items() if name != "recorder"}):
-        yield from _settings_of(leaf)
+def _said(section: str, content: object) -> Iterator[_Said]:
+    if section != _RECORDER:
+        for leaf in walk({section: content}):
+            yield from _settings_of(leaf)
 
 
 def _settings_of(leaf: Leaf) -> Iterator[_Said]:
@@ -137,7 +143,7 @@ def _prefixes(recipes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _told(recipe: Mapping[str, Any]) -> tuple[str, ...]:
-    recorder = recipe.get("recorder")
+    recorder = recipe.get(_RECORDER)
     prefixes = recorder.get("environment") if isinstance(recorder, Mapping) else None
     return tuple(map(str, prefixes)) if isinstance(prefixes, list | tuple) and prefixes else FIRST_PREFIXES
 

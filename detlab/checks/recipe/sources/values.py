@@ -35,6 +35,10 @@ _SECRET_ARGUMENT: Final = re.compile(
     r"(?i)(?:^|[._])(?:secret|passw(?:or)?d|api_?key|access_key|private_key|(?:hf|auth|access|wandb)_token)"
     r"(?:$|[._])"
 )
+_SECRET_INSIDE: Final = re.compile(
+    r"\b([A-Z0-9_]*(?:API_KEY|_TOKEN|SECRET|SECRET_KEY|ACCESS_KEY|PASSWORD)=)\S+"
+)
+"""A secret that is assigned inside of a text, such as a command that is exported."""
 _LOGIN: Final = re.compile(r"(?<=://)[^/@:\s]{1,200}:[^/@\s]{1,200}(?=@)")
 
 HIDDEN: Final = "(hidden)"
@@ -73,4 +77,6 @@ def without_secrets(name: str, value: Value) -> Value:
     pattern = _SECRET_VARIABLE if kind == "env" else _SECRET_ARGUMENT
     if value not in (None, "") and not isinstance(value, bool) and pattern.search(rest):
         return HIDDEN
-    return _LOGIN.sub(HIDDEN, value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return _SECRET_INSIDE.sub(rf"\1{HIDDEN}", _LOGIN.sub(HIDDEN, value))
