@@ -185,7 +185,8 @@ def _evidence(a: ResumeSide, b: ResumeSide, options: _Options, parts: list[Part]
         told = [row for part in parts for row in part.judged.findings]
         yield partial(of_calls, a.trace, b.trace, offset, told)
     if a.metrics and b.metrics:
-        yield partial(of_metrics, a.metrics, b.metrics, offset)
+        told = [row for part in parts for row in part.judged.findings]
+        yield partial(of_metrics, a.metrics, b.metrics, offset, told)
 
 
 def _other_layout(a: ResumeSide, b: ResumeSide) -> str:

@@ -15,6 +15,7 @@ from detlab.checks.resume.samples import Samples, judge_order, window_of
 from detlab.checks.resume.state import Judged
 from detlab.checks.resume.words import MORE_COLUMNS, counted, listed
 from detlab.comparison.text import PROVES
+from detlab.ops import is_constant, is_seeded, makes_fresh_memory, overwrites_target
 from detlab.run import Run, spans
 from detlab.schema import Evidence, Phase
 from detlab.store import RankTrace
@@ -134,13 +135,18 @@ def _data_of(trace: RankTrace) -> dict[tuple[str, int], dict[int, list[tuple[int
         for step, callee, call, digest, evidence, n_in in zip(
             *(rows[name].tolist() for name in _DATA_COLUMNS), strict=True
         ):
-            if n_in:  # computed here: what comes in from outside takes no tensor
-                continue
             called = trace.names.callees[callee]
+            if n_in or _is_made_up(called.op):  # computed here: what comes in from outside takes no tensor
+                continue
             level = evidence & 15
             steps = found.setdefault((called.scope or called.op, call), {})
             steps.setdefault(step, []).append((digest, level))
     return found
+
+
+def _is_made_up(op: str) -> bool:
+    """Say whether a call gives what its program says, such as zeros, and no data."""
+    return is_constant(op) or makes_fresh_memory(op) or (overwrites_target(op) and not is_seeded(op))
 
 
 def _order(each: DataSequence, names: Sequence[str]) -> Judged:

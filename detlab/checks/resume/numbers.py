@@ -159,8 +159,15 @@ def _between(run: Run, first: int, last: int) -> Run:
     return replace(run, metrics=run.metrics.filter(pl.col("step").is_between(first, last)))
 
 
-def judge_numbers(numbers: Numbers) -> tuple[Judged, list[tuple[str, str]]]:
+def judge_numbers(numbers: Numbers, is_explained: bool = False) -> tuple[Judged, list[tuple[str, str]]]:
     """Say in which component a resumed run is first seen to differ, and since when.
+
+    Parameters
+    ----------
+    numbers
+        The metrics of both runs after the resume.
+    is_explained
+        Whether other evidence has shown already that the run does not go on as the reference did.
 
     Returns
     -------
@@ -175,6 +182,8 @@ def judge_numbers(numbers: Numbers) -> tuple[Judged, list[tuple[str, str]]]:
     rows = cmp.compared.with_columns(component=pl.col("name").replace_strict(names, default=OTHER))
     parts = rows.sort("first_step", "name", nulls_last=True).partition_by("component", maintain_order=True)
     findings = [_finding(part, numbers) for part in parts if part["first_step"].count()]
+    if is_explained:
+        findings = [row | _EXPLAINED for row in findings]
     if findings:
         findings[0]["found"] = f"first visible here: {findings[0]['found']}{_equal_before(numbers, rows)}"
     verified = [_verified(part, numbers) for part in parts if not part["first_step"].count()]
@@ -223,6 +232,13 @@ _WHY: Final = {
     "not those of "
     "the reference",
     LOSS: "the loss is a late witness: the state or the data differ at this step or before it",
+}
+
+
+_EXPLAINED: Final = {
+    "why": "the findings before this one say what differs; the numbers show it from here on",
+    "next": "",
+    "source": "",
 }
 
 

@@ -217,8 +217,15 @@ def of_calls(a: Run, b: Run, offset: int | None, told: Sequence[Mapping[str, Any
     return Part(judged, problems=problems, controls=controls)
 
 
-def of_metrics(a: Run, b: Run, offset: int | None) -> Part:
+def of_metrics(a: Run, b: Run, offset: int | None, told: Sequence[Mapping[str, Any]] = ()) -> Part:
     """Compare the step metrics after the resume.
+
+    Parameters
+    ----------
+    a, b, offset
+        As of `of_calls`.
+    told
+        Findings of all other evidence.
 
     Raises
     ------
@@ -226,7 +233,8 @@ def of_metrics(a: Run, b: Run, offset: int | None) -> Part:
         They have no step in common, or the resumed run seems to count its own.
     """
     found = numbers.compare_numbers(a, b, offset)
-    judged, problems = numbers.judge_numbers(found)
+    is_explained = any(row["severity"] == "error" for row in told)
+    judged, problems = numbers.judge_numbers(found, is_explained)
     not_run = [NotChecked("metrics", found.not_run)] if found.not_run else []
     verified = [each.what for each in judged.verified]
     return Part(
