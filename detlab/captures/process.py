@@ -6,6 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -110,9 +111,10 @@ def _libraries() -> Iterator[tuple[str, str]]:
 
     if torch.version.cuda:
         yield "cuda", torch.version.cuda
-        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-        if cudnn:
-            yield "cudnn", str(cudnn)
+        with suppress(RuntimeError):  # cuDNN raises where its libraries do not go together
+            cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+            if cudnn:
+                yield "cudnn", str(cudnn)
         if torch.distributed.is_available() and torch.distributed.is_nccl_available():
             nccl = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
             yield "nccl", ".".join(map(str, nccl))

@@ -198,6 +198,8 @@ def _say_arguments(found: Found, owners: Mapping[str, Any]) -> None:
 def _say_place(found: Found) -> None:
     import torch
 
+    cache = os.environ.get("TRITON_CACHE_DIR") or str(Path.home() / ".triton" / "cache")
+    found.say("place.triton_cache", cache, "where Triton keeps what it compiled")
     found.say("place.host", os.environ.get("DETLAB_HOST") or socket.gethostname(), "host name")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         found.say("place.world_size", torch.distributed.get_world_size(), "torch.distributed")

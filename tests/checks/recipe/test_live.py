@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from detlab.captures import process
 from detlab.captures.process import kept_environment, module_flags, package_versions
 from detlab.checks.recipe import live
 from detlab.checks.recipe.live import Look, live_settings, set_at
@@ -121,6 +122,33 @@ def test_a_variable_that_the_program_set_is_said_to_be_late():
     is_later, where, *_ = run_python(code)
     assert is_later == "True"
     assert where == "this process: environment; set after the process began"
+
+
+def test_versions_of_the_libraries_under_torch_are_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
+    found = package_versions([])
+    assert (found["cuda"], found["cudnn"], found["nccl"]) == ("13.0", "91002", "2.27.3")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024",
+            "550.54.15",
+        ),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build", "580.95.05"),
+        ("nothing of the kind", ""),
+    ],
+)
+def test_the_driver_is_told_by_the_kernel(tmp_path, text, version):
+    path = tmp_path / "version"
+    path.write_text(text)
+    assert process._driver(path) == version
+    assert process._driver(tmp_path / "none") == ""
 
 
 def test_secrets_are_not_kept(monkeypatch):

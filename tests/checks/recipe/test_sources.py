@@ -253,6 +253,13 @@ def test_what_export_prints_is_a_dump(tmp_path):
     assert read_settings(path).where("env.A") == "exported: line 2"
 
 
+def test_dotted_keys_are_the_sections_that_they_name(tmp_path):
+    text = "model.deterministic_mode: true\nexecutor.env_vars.NCCL_ALGO: Ring\n"
+    wanted = {"args.deterministic_mode": ["True"], "env.NCCL_ALGO": ["'Ring'"]}
+    assert said(write(tmp_path, "a.yaml", text)) == wanted
+    assert said(write(tmp_path, "a.txt", text.replace(": ", "="))) == wanted
+
+
 def test_overrides_are_read_with_their_lines(tmp_path):
     text = "# for tonight\nmodel.deterministic_mode=true\n++trainer.benchmark=False\n~model.optim.lr\n"
     found = read_settings(write(tmp_path, "overrides.txt", text))

@@ -10,7 +10,7 @@ from detlab.checks.recipe.settings import Settings, Value
 from detlab.checks.recipe.sources import names
 from detlab.checks.recipe.sources.found import Found
 from detlab.checks.recipe.sources.reading import decoded
-from detlab.checks.recipe.sources.tree import framework_of
+from detlab.checks.recipe.sources.tree import framework_of, variable_of
 from detlab.checks.recipe.sources.values import literal
 
 OVERRIDE: Final = re.compile(r"[+]{0,2}([A-Za-z_][\w-]*(?:[./][\w@-]+)*)=(.*)", re.DOTALL)
@@ -45,8 +45,12 @@ def say_override(word: str, found: Found, framework: str, where: str) -> bool:
     if removed:
         found.say(names.field(removed[1].split("."), framework), None, where)
     elif given:
-        path = given[1].replace("/", ".").split(".")
-        found.say(names.field(path, framework), _value(given[2]), where)
+        dotted = given[1].replace("/", ".")
+        variable = variable_of(dotted)
+        if variable:
+            found.say_variable(variable, given[2].strip("\"'"), where)
+        else:
+            found.say(names.field(dotted.split("."), framework), _value(given[2]), where)
     return bool(removed or given)
 
 

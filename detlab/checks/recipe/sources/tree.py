@@ -156,11 +156,10 @@ def _listed_variables(items: Sequence[Any]) -> dict[str, Any] | None:
 
 def _say(leaf: Leaf, found: Found, framework: str) -> None:
     """Say one value: an environment variable, an argument given as a flag, or a field."""
-    variables = dict(_variables(leaf))
+    variable = variable_of(leaf.where)
     last = leaf.path[-1]
-    if variables:
-        for name, value in variables.items():
-            found.say_variable(name, value, leaf.where)
+    if variable:
+        found.say_variable(variable, leaf.value, leaf.where)
     elif last.startswith("--"):
         value = literal(leaf.value) if isinstance(leaf.value, str) else leaf.value
         found.say(*names.flag(last.lstrip("-"), value), leaf.where)
@@ -168,12 +167,11 @@ def _say(leaf: Leaf, found: Found, framework: str) -> None:
         found.say(names.field(leaf.path, framework), _understood(leaf.value), leaf.where)
 
 
-def _variables(leaf: Leaf) -> Iterator[tuple[str, Value]]:
-    """Give the environment variables that a value sets, where it stands in a section of such."""
-    *sections, last = leaf.path
-    inside = bool(sections) and _ENV_SECTION.fullmatch(sections[-1])
-    if inside and _VARIABLE.fullmatch(last) and last.upper() == last:
-        yield last, leaf.value
+def variable_of(dotted: str) -> str:
+    """Give the environment variable that a dotted name sets, as in ``executor.env_vars.NCCL_ALGO``; or ""."""
+    *sections, last = dotted.split(".")
+    is_inside = bool(sections) and _ENV_SECTION.fullmatch(sections[-1])
+    return last if is_inside and _VARIABLE.fullmatch(last) and last.upper() == last else ""
 
 
 def framework_of(tree: Mapping[str, Any]) -> str:
