@@ -18,6 +18,8 @@ def sample_path(name: str) -> Path:
 
     ``race`` and ``clean`` hold traces of two runs each, ``a`` and ``b``. ``spike`` holds console logs:
     ``monday.log``, whose loss spikes, ``rerun.log``, and ``data.log`` and ``data_rerun.log`` of other runs.
+    ``resume`` holds traces of the states of four runs: ``reference``, and ``resumed``, ``no_moments`` and
+    ``shifted``, which went on from its checkpoint.
 
     Raises
     ------

@@ -52,7 +52,6 @@ def main(names: Iterable[str]) -> None:
     """Record samples, check them, and put them in the place of the old ones."""
     os.environ["OMP_WAIT_POLICY"] = "passive"  # more threads than cores: waiting ones must not spin
     os.environ["DETLAB_HOST"] = "sample"  # traces that are shared do not name the machine
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = "cache"  # nor its user; nothing is compiled
     with tempfile.TemporaryDirectory(dir=SAMPLES) as folder:
         for name in names:
             new = Path(folder) / name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -114,6 +115,7 @@ def build(recipe: Recipe) -> tuple[Any, Any]:
     config.grad_scale_func = optimizer.scale_loss
     if recipe.overlap:
         config.no_sync_func = chunk.no_sync
+    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch names the user in it; nothing is compiled here
     return chunk, optimizer
 
 
