@@ -18,7 +18,7 @@ from detlab.checks.resume.events import Key, Recorded
 from detlab.checks.resume.negative_controls import Control
 from detlab.checks.resume.samples import Samples, judge_order, window_of
 from detlab.checks.resume.state import Judged, judge
-from detlab.checks.resume.words import AT_LOAD, LATER, UNTOLD, Stage, listed
+from detlab.checks.resume.words import AT_LOAD, FIRST_USE, LATER, UNTOLD, Stage, listed
 from detlab.errors import NotComparable
 from detlab.run import Run
 
@@ -117,6 +117,10 @@ def of_states(a: Run, b: Run, offset: int | None, only: Collection[str]) -> list
     used = events.of_moment(theirs, events.FIRST_USE)
     if used and not only:
         parts.append(_of_first_use(saved_states, loaded, used, initial))
+    at_use = events.of_moment(ours, events.FIRST_USE)
+    fresh = [{key: each for key, each in side.items() if key not in loaded} for side in (at_use, used)]
+    if fresh[0] and used:
+        parts.append(_of_recorded(fresh[0], fresh[1], {}, FIRST_USE, only))
     return [*parts, *_of_later_states(ours, theirs, only)]
 
 

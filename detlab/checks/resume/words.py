@@ -59,6 +59,7 @@ AT_LOAD: Final = Stage(
     " after load: not restored",
     "saved",
 )
+FIRST_USE: Final = Stage("first use", "at first use", " at first use", " at first use", "used")
 LATER: Final = Stage(
     "state later", "some steps after the resume", " in the later state", " in the later state"
 )

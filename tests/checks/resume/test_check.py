@@ -310,3 +310,15 @@ def test_a_run_of_many_ranks_is_told_in_few_words():
     assert "57 of 64 rng tensors differ after load" in finding(result, "rng")["found"]
     assert len(finding(result, "rng")["names"]) == 20
     assert len(repr(result)) < 2000
+
+
+def test_tokens_that_were_recorded_at_first_use_are_data_and_compared():
+    def tokens(word):
+        return state("data_order.tokens", "first use", word)
+
+    result = check_resume(saved(tokens("t")), loaded(tokens("t")))
+    assert verified(result)["data order"].says == "1 tensor equal, at first use"
+    assert "data order" in set(result.table["component"])
+    result = check_resume(saved(tokens("t")), loaded(tokens("T")))
+    assert errors(result) == ["data order"]
+    assert finding(result, "data order")["stage"] == "first use"
