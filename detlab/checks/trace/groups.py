@@ -60,15 +60,21 @@ def _world(subject: Subject) -> Told:
 
 
 def _other_members(subject: Subject) -> Told:
+    """Hold each list of members against those of its members; equal lists are looked at once."""
     groups = {each.rank: each.trace.header.groups for each in subject.surveys}
+    lists: dict[tuple[str, tuple[int, ...]], int] = {}
     for rank, its in groups.items():
         for label, members in its.items():
+            lists.setdefault((label, members), rank)
             if rank not in members:
                 yield Breach(f"rank {rank} is no member of its own {shorten(label)}", [rank])
-            for other in members:
-                theirs = groups.get(other, {}).get(label, members)
-                if sorted(theirs) != sorted(members) and (rank < other or rank not in theirs):
-                    yield _other_list(label, {rank: members, other: theirs})
+    for (label, members), rank in lists.items():
+        for other in members:
+            theirs = groups.get(other, {}).get(label, members)
+            if theirs == members or sorted(theirs) == sorted(members):
+                continue
+            if rank < other or rank not in theirs:
+                yield _other_list(label, {rank: members, other: theirs})
 
 
 def _other_list(label: str, members: Mapping[int, Sequence[int]]) -> Breach:
