@@ -22,7 +22,7 @@ from detlab.checks.resume.parts import (
     of_states,
     unseen,
 )
-from detlab.checks.resume.sides import ResumeSide, as_side
+from detlab.checks.resume.sides import ResumeSide, as_side, is_one_run
 from detlab.checks.resume.state import Judged
 from detlab.checks.resume.words import AT_LOAD, LATER, MORE_COLUMNS, UNTOLD, listed
 from detlab.errors import InputError, NotComparable
@@ -139,7 +139,7 @@ def _parts(
 ) -> tuple[tuple[ResumeSide, ResumeSide], list[Part]]:
     """Judge every kind of evidence that both sides have."""
     a, b = as_side(reference, "reference"), as_side(resumed, "resumed")
-    _refuse_nothing_in_common(a, b)
+    _refuse_unlike_and_same(a, b)
     parts = [_aside(a, b)]
     refused: list[NotComparable] = []
     for each in _evidence(a, b, options, parts):
@@ -154,12 +154,17 @@ def _parts(
     return (a, b), parts
 
 
-def _refuse_nothing_in_common(a: ResumeSide, b: ResumeSide) -> None:
+def _refuse_unlike_and_same(a: ResumeSide, b: ResumeSide) -> None:
     if not set(a.kinds) & set(b.kinds):
         raise NotComparable(
             f"the reference has {listed(a.kinds) or 'nothing'} and the resumed run "
             f"{listed(b.kinds) or 'nothing'}: there is nothing to compare.",
             "give the same kind of evidence of both: checkpoints, traces, logs or samples",
+        )
+    if a.trace and b.trace and is_one_run(a.trace, b.trace):
+        raise NotComparable(
+            f"{a.trace.label} was given twice: a trace that is compared with itself shows no resume.",
+            "give the trace of the resumed run beside it",
         )
 
 

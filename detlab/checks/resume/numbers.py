@@ -11,6 +11,7 @@ import polars as pl
 
 from detlab.checks.result import Verified
 from detlab.checks.resume.components import LOSS_SCALE, OTHER, PARAMETERS, POSITION
+from detlab.checks.resume.sides import is_one_run
 from detlab.checks.resume.state import Judged
 from detlab.checks.resume.words import MORE_COLUMNS, counted, listed
 from detlab.comparison.metrics import MetricsComparison, compare_metrics
@@ -87,7 +88,7 @@ def compare_numbers(reference: Run, resumed: Run, offset: int | None) -> Numbers
         The resumed run has no steps after a resume, seems to count its steps from one, or has no step in
         common with the reference.
     """
-    if reference.source == resumed.source and reference.label == resumed.label:
+    if is_one_run(reference, resumed):
         reference, resumed = _replay(resumed)
     resumed = _after_restart(resumed)
     refuse_local_count(resumed.label, _steps(resumed)[0], offset)

@@ -143,6 +143,11 @@ def _of_path(path: Path, role: str) -> ResumeSide:
     return _of_run(run)
 
 
+def is_one_run(a: Run, b: Run) -> bool:
+    """Say whether one run was given twice."""
+    return a is b or (a.source == b.source and Path(a.source).exists())
+
+
 def looks_like_checkpoint(path: Path) -> bool:
     """Say whether a path has the name of a file of a checkpoint, or a folder files of such names."""
     if path.is_file():

@@ -322,3 +322,15 @@ def test_tokens_that_were_recorded_at_first_use_are_data_and_compared():
     result = check_resume(saved(tokens("t")), loaded(tokens("T")))
     assert errors(result) == ["data order"]
     assert finding(result, "data order")["stage"] == "first use"
+
+
+def test_a_trace_that_is_given_twice_shows_nothing(tmp_path):
+    save_run(saved(*calls()), tmp_path / "a")
+    with pytest.raises(NotComparable, match="given twice"):
+        check_resume(tmp_path / "a", tmp_path / "a")
+
+
+def test_a_log_without_a_restart_that_is_given_twice_shows_nothing():
+    run = log(5, 9, label="a")
+    with pytest.raises(NotComparable, match="it has no restart"):
+        check_resume(run, run)
