@@ -159,20 +159,20 @@ def _order(found: RankSurvey, columns: Columns) -> None:
     back = np.flatnonzero(np.diff(counted) < 0)[:_MAX_LISTED]
     found.turns = [(int(counted[at]), int(counted[at + 1])) for at in back.tolist()]
     numbered = columns["microbatch"] >= 0
-    pairs = np.unique(np.stack([columns["step"][numbered], columns["microbatch"][numbered]]), axis=1)
-    for step in np.unique(pairs[0]).tolist():
-        found.microbatches[step] = frozenset(pairs[1][pairs[0] == step].tolist())
+    pairs = np.unique(columns["step"][numbered].astype(np.int64) << 16 | columns["microbatch"][numbered])
+    for step in np.unique(pairs >> 16).tolist():
+        found.microbatches[step] = frozenset((pairs[pairs >> 16 == step] & 0xFFFF).tolist())
 
 
 def _sites(found: RankSurvey, columns: Columns) -> None:
-    keys = np.empty(len(columns["seq"]), "i4, i2, u1, u4, u4")
-    for name, column in zip(
-        keys.dtype.names or (), ("step", "microbatch", "phase", "callee", "call"), strict=True
-    ):
-        keys[name] = columns[column]
-    _, first = np.unique(keys, return_index=True)
-    again = np.ones(len(keys), bool)
-    again[first] = False
+    """Find the calls whose site an earlier row has; two whole numbers sort faster than five columns."""
+    segment = columns["step"].astype(np.int64) << 24 | (columns["microbatch"].astype(np.int64) + 1 << 8)
+    segment |= columns["phase"]
+    call = columns["callee"].astype(np.uint64) << np.uint64(32) | columns["call"]
+    order = np.lexsort((call, segment))  # stable, so that of twins the first row stays the first
+    same = (np.diff(segment[order]) == 0) & (np.diff(call[order]) == 0)
+    again = np.zeros(len(order), bool)
+    again[order[1:][same]] = True
     found.twins = _flagged(found, columns, again)
 
 
