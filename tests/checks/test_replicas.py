@@ -329,14 +329,14 @@ def test_one_run_without_replicas_makes_agreement_of_the_others_invalid() -> Non
 # Recomputation --------------------------------------------------------------------------------------------
 
 
-def recomputing(*words: str | None, **more: Any) -> Run:
+def recomputing(*words: str | None, recipes: Any = None, **more: Any) -> Run:
     """A rank for each word: its forward gives y, and its recomputation the word; None makes no call again."""
     calls: dict[int, list[Call]] = {}
     for rank, word in enumerate(words):
         first = Call("flash.fwd", "layers.0.attention", ["q"], ["y"], **more)
         again = [] if word is None else [replace(first, outputs=[word], phase=Phase.RECOMPUTE)]
         calls[rank] = [first, *again]
-    return make_run(calls)
+    return make_run(calls, recipes=recipes)
 
 
 def test_recomputation_with_the_same_bits_is_verified() -> None:
@@ -359,6 +359,12 @@ def test_recomputation_with_other_bits_is_one_finding_for_its_op() -> None:
     assert (row["ranks"], row["num_calls"], row["scope"]) == ([0, 2], 2, "layers.*.attention")
     assert "equal inputs and other bits in 2 calls made again, on ranks 0, 2 in step 1" in row["found"]
     assert (result.verdict, [each.says[:6] for each in result.verified]) == ("fail", ["1 call"])
+
+
+def test_the_device_on_which_recomputation_differs_is_named() -> None:
+    row = only(check_recompute(recomputing("y", "Y", recipes=placed("n1 n55", device=2))))
+    assert row["places"] == ["n55 device 3"]
+    assert "on rank 1 on n55 device 3 in step 1" in row["found"]
 
 
 def test_an_origin_stands_before_what_receives_it() -> None:

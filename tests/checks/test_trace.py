@@ -296,6 +296,11 @@ def test_no_evidence_at_all_is_an_error() -> None:
     assert breaches(sound(all_calls(outputs=[])))["TRC013"] == "error"
 
 
+def test_a_shape_is_no_evidence_of_bits() -> None:
+    bare = Call("aten.add.Tensor", "", ["a"], ["b"], step=2, evidence=Evidence.STRUCTURE)
+    assert breaches(sound(append(0, bare))) == {"TRC013": "warning", "TRC014": "warning"}
+
+
 def test_views_and_fresh_memory_compute_nothing() -> None:
     view = Call("aten.view.default", "", ["a"], [None], step=2, flags=Flag.VIEW)
     fresh = Call("aten.empty.memory_format", "", [], [None], step=2, flags=Flag.FRESH_MEMORY)

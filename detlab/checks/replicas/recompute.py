@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from detlab.checks.replicas.places import places_of, places_text
 from detlab.checks.result import CheckResult, NotChecked, Problem, Verified, findings_frame
 from detlab.comparison.text import PROVES
 from detlab.comparison.within import Recomputed, compare_recompute
@@ -25,6 +26,7 @@ RECOMPUTE_FINDING_COLUMNS: Final[dict[str, Any]] = {
     "scope": pl.String,
     "op": pl.String,
     "ranks": pl.List(pl.Int64),
+    "places": pl.List(pl.String),
     "steps": pl.List(pl.Int64),
     "num_calls": pl.Int64,
     "again": pl.String,
@@ -53,8 +55,8 @@ def check_recompute(run: Run | str | PathLike[str]) -> CheckResult:
     -------
     A finding of the component ``recomputation`` for each op, kind of module and verdict of calls that were
     made again and differ, those with equal inputs first. Own columns: ``verdict`` and ``class`` (of the
-    site rule), ``scope`` (numbers of layers are written ``*``), ``op``, ``ranks``, ``steps``,
-    ``num_calls``, ``again`` (the site of the first call made again), ``evidence`` (the least). A run that
+    site rule), ``scope`` (numbers of layers are written ``*``), ``op``, ``ranks``, ``places``
+    (host and device of each rank, where the run recorded them), ``steps``, ``num_calls``, ``again`` (the site of the first call made again), ``evidence`` (the least). A run that
     makes no call again is invalid: nothing could be looked at.
 
     Raises
@@ -78,27 +80,27 @@ def check_recompute(run: Run | str | PathLike[str]) -> CheckResult:
     return CheckResult(
         "recompute",
         (run.label,),
-        findings_frame(list(_findings(found.differing)), RECOMPUTE_FINDING_COLUMNS),
+        findings_frame(list(_findings(run, found.differing)), RECOMPUTE_FINDING_COLUMNS),
         tuple(_verified(run, found)),
         tuple(_not_checked(run, found)),
         tuple(problems),
     )
 
 
-def _findings(differing: pl.DataFrame) -> Iterator[dict[str, Any]]:
+def _findings(run: Run, differing: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Group the calls that differ by op, kind of module and verdict; origins first, then as they came."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in differing.iter_rows(named=True):
         scope = _NUMBER.sub("*", row["scope"])
         groups[row["verdict"], row["class"], row["op"], scope].append(row)
     for key in sorted(groups, key=lambda key: key[0] != _ORIGIN):
-        yield _finding(groups[key], key[3])
+        yield _finding(run, groups[key], key[3])
 
 
-def _finding(rows: Sequence[dict[str, Any]], scope: str) -> dict[str, Any]:
+def _finding(run: Run, rows: Sequence[dict[str, Any]], scope: str) -> dict[str, Any]:
     first, num = rows[0], len(rows)
     ranks, steps = (sorted({row[name] for row in rows}) for name in ("rank", "step"))
-    where = f" in {scope}" if scope else ""
+    where, places = f" in {scope}" if scope else "", places_of(run, ranks)
     inputs = {"origin": "equal inputs and other bits", "absorbed": "other inputs and equal bits"}
     how = inputs.get(first["verdict"], "other bits")
     return {
@@ -106,13 +108,14 @@ def _finding(rows: Sequence[dict[str, Any]], scope: str) -> dict[str, Any]:
         "component": "recomputation",
         "severity": "error",
         "found": f"{first['op']}{where}: {how} in {num:,} {plural('call', num)} made again, on "
-        f"{plural('rank', len(ranks))} {spans(ranks)} in {plural('step', len(steps))} {spans(steps)}",
+        f"{plural('rank', len(ranks))} {spans(ranks)}{places_text(places)} in {plural('step', len(steps))} {spans(steps)}",
         "expected": "the bits of the forward",
         "where": first["forward"],
         "why": first["why"],
         "next": _NEXT.get(first["class"] or "", ""),
         "scope": scope,
         "ranks": ranks,
+        "places": places,
         "steps": steps,
         "num_calls": num,
         "evidence": min((row["evidence"] for row in rows), key=_LEVELS.index),

@@ -222,17 +222,18 @@ def _evidence(found: RankSurvey, columns: Columns) -> None:
         found.early[name] = _flagged(found, columns, _has(flags, flag) & ~pending)
     gives = (columns["n_out"] > 0) & ~_has(flags, Flag.VIEW) & ~pending
     computing = gives & ~_has(flags, Flag.FRESH_MEMORY)
+    known = outputs > Evidence.STRUCTURE  # a shape says nothing of the bits
     found.num_computing = int(computing.sum())
-    found.no_output = _flagged(found, columns, computing & (outputs == 0))
+    found.no_output = _flagged(found, columns, computing & ~known)
     takes = computing & (columns["kind"] != Kind.STATE)
-    found.no_input = _flagged(found, columns, takes & (columns["n_in"] > 0) & (inputs == 0))
+    found.no_input = _flagged(found, columns, takes & (columns["n_in"] > 0) & (inputs <= Evidence.STRUCTURE))
     found.takes_inputs = bool((columns["n_in"] > 0).any())
     found.open_input = _flagged(found, columns, takes & _has(flags, Flag.OPEN_INPUTS))
     found.weak_input = _flagged(found, columns, _has(flags, Flag.WEAK_INPUT))
     found.weak_output = _flagged(found, columns, _has(flags, Flag.WEAK_OUTPUT))
-    for level, num in Counter(outputs[computing & (outputs > 0)].tolist()).items():
+    for level, num in Counter(outputs[computing & known].tolist()).items():
         found.levels[Evidence(level)] += num
-    for meta, num in Counter(columns["meta"][computing & (outputs > 0)].tolist()).items():
+    for meta, num in Counter(columns["meta"][computing & known].tolist()).items():
         found.algorithms[found.trace.names.metas[meta].algorithm] += num
 
 
