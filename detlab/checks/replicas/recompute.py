@@ -55,9 +55,10 @@ def check_recompute(run: Run | str | PathLike[str]) -> CheckResult:
     -------
     A finding of the component ``recomputation`` for each op, kind of module and verdict of calls that were
     made again and differ, those with equal inputs first. Own columns: ``verdict`` and ``class`` (of the
-    site rule), ``scope`` (numbers of layers are written ``*``), ``op``, ``ranks``, ``places``
-    (host and device of each rank, where the run recorded them), ``steps``, ``num_calls``, ``again`` (the site of the first call made again), ``evidence`` (the least). A run that
-    makes no call again is invalid: nothing could be looked at.
+    site rule), ``scope`` (numbers of layers are written ``*``), ``op``, ``ranks``, ``places`` (host and
+    device of each rank, where the run recorded them), ``steps``, ``num_calls``, ``again`` (the site of the
+    first call made again), ``evidence`` (the least). A run that makes no call again is invalid: nothing
+    could be looked at.
 
     Raises
     ------
@@ -108,7 +109,8 @@ def _finding(run: Run, rows: Sequence[dict[str, Any]], scope: str) -> dict[str, 
         "component": "recomputation",
         "severity": "error",
         "found": f"{first['op']}{where}: {how} in {num:,} {plural('call', num)} made again, on "
-        f"{plural('rank', len(ranks))} {spans(ranks)}{places_text(places)} in {plural('step', len(steps))} {spans(steps)}",
+        f"{plural('rank', len(ranks))} {spans(ranks)}{places_text(places)} in "
+        f"{plural('step', len(steps))} {spans(steps)}",
         "expected": "the bits of the forward",
         "where": first["forward"],
         "why": first["why"],
