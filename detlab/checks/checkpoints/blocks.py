@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,12 @@ _LEAST_SPAN_BYTES: Final = 4096
 _MOST_SPAN_BYTES: Final = 16 << 20
 _MAX_WASTE: Final = 4
 """A span of the file is read whole when at most this many times as long as what is wanted of it."""
+
+_LEAST_ROW_BYTES: Final = 1024
+"""Rows as long as this are read into their places of the buffer; shorter ones are put there from a copy."""
+
+_FEW_PIECES: Final = 8
+"""Up to so many are gone through one by one, which is faster than an array of them."""
 
 _MAX_EXPANSION: Final = 64
 
@@ -54,6 +61,38 @@ def boxes(shape: Index, max_elements: int) -> Iterator[tuple[Index, Index]]:
             yield (*outer, start, *rest), (*(1 for _ in outer), extent, *shape[cut + 1 :])
 
 
+class _Part(NamedTuple):
+    """What one piece gives to a box: rows of the buffer, filled by consecutive bytes of a file."""
+
+    path: Path
+    start: int
+    step: int
+    rows: list[memoryview]
+    size: int
+
+
+class _Plan(NamedTuple):
+    """How boxes that follow one another along the first dimension are read from the same pieces."""
+
+    rest: Index
+    shape: Index
+    low: int
+    high: int
+    parts: list[_Part]
+    buffer: Array
+    into: Array
+
+    def fits(self, offsets: Index, shape: Index, buffer: Array) -> bool:
+        """Say whether a box is one of these."""
+        return (
+            buffer is self.buffer
+            and shape == self.shape
+            and offsets[1:] == self.rest
+            and self.low <= offsets[0]
+            and offsets[0] + shape[0] <= self.high
+        )
+
+
 class Source:
     """A tensor to be read box by box.
 
@@ -76,11 +115,17 @@ class Source:
         self.item = ITEM_SIZE[leaf.dtype]
         self.shape = _permuted(leaf.shape, order)
         self._files = files
+        self._scratch = np.empty(0, np.uint8)
+        self._plan: _Plan | None = None
         self._pieces = [
             Piece(_permuted(each.offsets, order), _permuted(each.shape, order), each.path, each.start,
                   _permuted(each.strides, order))
             for each in leaf.pieces
         ]  # fmt: skip
+        self._bounds = [
+            [(first, first + extent) for first, extent in zip(each.offsets, each.shape, strict=True)]
+            for each in self._pieces
+        ]
         size = (len(self._pieces), len(self.shape))  # of a tensor of one number there is no axis to count by
         self._low = np.array([each.offsets for each in self._pieces], np.int64).reshape(size)
         self._high = self._low + np.array([each.shape for each in self._pieces], np.int64).reshape(size)
@@ -130,52 +175,90 @@ class Source:
 
     def _meeting(self, low: Any, high: Any) -> Sequence[int]:
         """Give the pieces that share elements with a box."""
-        if len(self._pieces) == 1:
-            return (0,)
+        if len(self._bounds) <= _FEW_PIECES:
+            return [
+                index
+                for index, bounds in enumerate(self._bounds)
+                if all(a < d and c < b for a, b, (c, d) in zip(low, high, bounds, strict=True))
+            ]
         return np.flatnonzero(((self._low < high) & (self._high > low)).all(axis=1)).tolist()
 
     def read(self, offsets: Index, shape: Index, buffer: Array) -> Array:
         """Read a box into the beginning of a buffer; give that part, uint8, row-major."""
-        size = prod(shape) * self.item
-        into = buffer[:size]
+        plan = self._plan
+        if plan is not None and plan.fits(offsets, shape, buffer):
+            for part in plan.parts:
+                self._files.scatter(part.path, part.start + offsets[0] * part.step, part.rows, part.size)
+            return plan.into
+        into = buffer[: prod(shape) * self.item]
         elements = into.view(_element(self.item)).reshape(shape)
         high = tuple(start + extent for start, extent in zip(offsets, shape, strict=True))
-        for index in self._meeting(offsets, high):
-            piece = self._pieces[index]
-            low = tuple(map(max, offsets, piece.offsets))
-            top = tuple(min(a, b + n) for a, b, n in zip(high, piece.offsets, piece.shape, strict=True))
-            place = tuple(slice(a - o, b - o) for a, b, o in zip(low, top, offsets, strict=True))
-            inside = sum((a - o) * step for a, o, step in zip(low, piece.offsets, piece.strides, strict=True))
-            target = elements[place] if place else elements
-            self._gather(piece, piece.start + inside * self.item, piece.strides, target)
+        met = self._meeting(offsets, high)
+        parts: list[_Part | None] = []
+        for index in met:
+            inside, place = 0, []
+            steps = self._pieces[index].strides
+            for low, top, (begin, end), step in zip(offsets, high, self._bounds[index], steps, strict=True):
+                first = max(low, begin)
+                place.append(slice(first - low, min(top, end) - low))
+                inside += (first - begin) * step
+            target = elements[tuple(place)] if place else elements
+            parts.append(self._gather(self._pieces[index], inside, steps, target))
+        self._plan = self._planned(offsets, shape, met, parts, buffer)
         return into
 
-    def _gather(self, piece: Piece, start: int, strides: Index, into: Array) -> None:
-        """Read a box of one piece: as a run, as a span with gaps, or slice by slice."""
-        if _is_row_major(into.shape, strides) and into.flags.c_contiguous:
-            self._files.read_into(piece.path, start, into.reshape(-1).view(np.uint8).data)
-            return
+    def _planned(
+        self, offsets: Index, shape: Index, met: Sequence[int], parts: list[_Part | None], buffer: Array
+    ) -> _Plan | None:
+        """Give what the next box has in common with one, where the same pieces hold it side by side."""
+        known = [part for part in parts if part is not None]
+        if not shape or not met or len(known) != len(parts):
+            return None
+        low = max(self._bounds[index][0][0] for index in met)
+        high = min(self._bounds[index][0][1] for index in met)
+        if offsets[0] < low or offsets[0] + shape[0] > high:
+            return None
+        known = [part._replace(start=part.start - offsets[0] * part.step) for part in known]
+        into = buffer[: prod(shape) * self.item]
+        return _Plan(offsets[1:], shape, low, high, known, buffer, into)
+
+    def _gather(self, piece: Piece, inside: int, strides: Index, into: Array) -> _Part | None:
+        """Read a box of one piece: by its rows (give how), as a span with gaps, or slice by slice."""
+        start = piece.start + inside * self.item
+        if _is_row_major(into.shape, strides) and (rows := _rows(into)):
+            part = _Part(piece.path, start, strides[0] * self.item if strides else 0, rows, into.nbytes)
+            self._files.scatter(part.path, part.start, part.rows, part.size)
+            return part
         span = _span(into.shape, strides) * self.item
-        if span <= max(_LEAST_SPAN_BYTES, _MAX_WASTE * into.size * self.item):
-            if span <= _MOST_SPAN_BYTES:
-                self._read_span(piece, start, strides, into, span)
-                return
-            parts = 2
-        else:
-            parts = 1 << 62
+        is_dense = span <= max(_LEAST_SPAN_BYTES, _MAX_WASTE * into.nbytes)
+        if is_dense and span <= _MOST_SPAN_BYTES:
+            self._read_span(piece, start, strides, into, span)
+            return None
         axis = max(range(into.ndim), key=lambda each: strides[each] if into.shape[each] > 1 else -1)
         extent = into.shape[axis]
-        step = max(1, extent // parts)
-        for first in range(0, extent, step):
-            part = into[(slice(None),) * axis + (slice(first, first + step),)]
-            self._gather(piece, start + first * strides[axis] * self.item, strides, part)
+        size = max(1, extent // 2) if is_dense else 1
+        for first in range(0, extent, size):
+            target = into[(slice(None),) * axis + (slice(first, first + size),)]
+            self._gather(piece, inside + first * strides[axis], strides, target)
+        return None
 
     def _read_span(self, piece: Piece, start: int, strides: Index, into: Array, span: int) -> None:
         """Read a box with the gaps between its elements, and take these out."""
-        scratch = np.empty(span, np.uint8)
+        if len(self._scratch) < span:
+            self._scratch = np.empty(span, np.uint8)
+        scratch = self._scratch[:span]
         self._files.read_into(piece.path, start, scratch.data)
         steps = tuple(step * self.item for step in strides)
         into[...] = np.lib.stride_tricks.as_strided(scratch.view(into.dtype), into.shape, steps)
+
+
+def _rows(into: Array) -> list[memoryview]:
+    """Give the rows of a box in a buffer that one call can fill; none where they are too short for that."""
+    if into.flags.c_contiguous:
+        return [into.reshape(-1).view(np.uint8).data]
+    if into.strides[-1] != into.itemsize or into.shape[-1] * into.itemsize < _LEAST_ROW_BYTES:
+        return []
+    return [into[place].view(np.uint8).data for place in np.ndindex(into.shape[:-1])]
 
 
 def _permuted(values: Index, order: Index) -> Index:

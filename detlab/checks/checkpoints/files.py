@@ -14,6 +14,10 @@ _MAX_OPEN: Final = 64
 """Files held open at a time; a checkpoint may have thousands."""
 
 
+_MAX_BUFFERS: Final = 1024
+"""Buffers that one call of the system fills; Linux and macOS take so many."""
+
+
 class OpenFiles:
     """Descriptors of the files that were read last."""
 
@@ -52,6 +56,20 @@ class OpenFiles:
             if num == 0:
                 raise EOFError(f"{path} ends at byte {start}")
             into, start = into[num:], start + num
+
+    def scatter(self, path: Path, start: int, into: list[memoryview], size: int) -> None:
+        """Fill many buffers of that size in all, one after the other, with the bytes at a place.
+
+        Raises
+        ------
+        EOFError
+            The file ends before.
+        """
+        if len(into) <= _MAX_BUFFERS and os.preadv(self._descriptor(path), into, start) == size:
+            return
+        for each in into:
+            self.read_into(path, start, each)
+            start += len(each)
 
     def _descriptor(self, path: Path) -> int:
         known = self._open.get(path)
@@ -94,6 +112,12 @@ class MemoryFiles(OpenFiles):
     def read(self, path: Path, start: int, length: int) -> bytes:
         """Give bytes at a place."""
         return self.content[start : start + length]
+
+    def scatter(self, path: Path, start: int, into: list[memoryview], size: int) -> None:
+        """Fill many buffers, one after the other."""
+        for each in into:
+            self.read_into(path, start, each)
+            start += len(each)
 
     def read_into(self, path: Path, start: int, into: memoryview) -> None:
         """Fill a buffer with the bytes at a place."""
