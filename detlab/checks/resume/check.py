@@ -263,7 +263,10 @@ def _never_told(judged: Judged, parts: list[Part]) -> list[NotChecked]:
     told = {str(row["component"]) for row in judged.findings} | {each.what for each in judged.verified}
     told |= {each.what for part in parts for each in part.not_checked}
     lost = [each for each in _USUAL if each not in told]
-    return [NotChecked(listed(lost, 8), "nothing that was given says anything of it")] if lost else []
+    why = "nothing that was given says anything of it"
+    found = [NotChecked(listed(lost, 8), why)] if lost else []
+    later = any(part.is_later and (part.judged.findings or part.judged.verified) for part in parts)
+    return [*found, *([] if later or "later steps" in told else [NotChecked("steps after the resume", why)])]
 
 
 def _said(judged: Judged) -> list[str]:

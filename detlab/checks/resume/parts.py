@@ -33,12 +33,15 @@ class Part:
         What was found, verified and not looked at.
     controls
         Runs the negative controls of the components that it verified.
+    is_later
+        Whether it is about steps that were made after the resume.
     """
 
     judged: Judged = field(default_factory=Judged)
     not_checked: list[NotChecked] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     controls: Callable[[], Iterable[Control]] = tuple
+    is_later: bool = False
 
 
 def unseen(what: str, why: str) -> Part:
@@ -73,6 +76,7 @@ def of_checkpoints(a: Checkpoint, b: Checkpoint, stage: Stage, only: Collection[
     cast = rebuilt.Rebuilt() if only else rebuilt.check_rebuilt(a, b, stage)
     part.judged += cast.judged
     part.not_checked += cast.not_checked
+    part.is_later = stage is LATER
     part.controls = lambda: [*saved.saved_controls(a, b, rows, verified, stage), *cast.controls()]
     return part
 
@@ -171,6 +175,7 @@ def _of_recorded(
         [*not_checked, *left_out],
         problems,
         lambda: planted.state_controls(kept, theirs, verified, stage),
+        is_later=stage.label == LATER.label,
     )
 
 
@@ -218,7 +223,7 @@ def of_calls(a: Run, b: Run, offset: int | None, told: Sequence[Mapping[str, Any
         if called.CALLS in what:
             yield from planted.call_control(found)
 
-    return Part(judged, problems=problems, controls=controls)
+    return Part(judged, problems=problems, controls=controls, is_later=True)
 
 
 def of_metrics(a: Run, b: Run, offset: int | None, told: Sequence[Mapping[str, Any]] = ()) -> Part:
@@ -246,4 +251,5 @@ def of_metrics(a: Run, b: Run, offset: int | None, told: Sequence[Mapping[str, A
         not_run,
         [Problem(where, what) for where, what in problems],
         lambda: planted.number_controls(found, verified),
+        is_later=True,
     )

@@ -165,6 +165,13 @@ def test_a_checkpoint_that_is_given_twice_shows_nothing(pair):
         check_resume(saved, saved)
 
 
+def test_that_no_later_step_was_seen_is_said(pair):
+    result = check_resume(*pair(), at="load")
+    assert "steps after the resume" in {each.what for each in result.not_checked}
+    result = check_resume(*pair(), at="later")
+    assert "steps after the resume" not in {each.what for each in result.not_checked}
+
+
 def test_that_nobody_said_when_is_said(pair):
     result = check_resume(*pair())
     assert "moment" in {each.what for each in result.not_checked}
