@@ -12,9 +12,11 @@ from detlab.checks.result import Problem, Verified
 from detlab.checks.resume.components import (
     FP8,
     LOSS_MASK,
+    LOSS_SCALE,
     OPTIMIZER,
     ORDER,
     PARAMETERS,
+    POSITION,
     RNG,
 )
 from detlab.checks.resume.data_calls import DataSequence, data_sequences, judge_data
@@ -229,18 +231,25 @@ def _finding(root: Finding, calls: Calls, told: Sequence[Mapping[str, Any]]) -> 
 
 
 def _explains(row: Mapping[str, Any], root: Finding) -> bool:
-    """Say whether a difference of state comes into a call by what is recorded of both."""
+    """Say whether a difference of state comes into a call by what is recorded of both.
+
+    A call whose recorded inputs are all equal can still take the scales of FP8, which no argument shows;
+    every other state comes in by a tensor, a number or a generator, and is no excuse for it.
+    """
     component = str(row["component"])
+    names = [str(name) for name in row["names"] or ()]
+    has_state_inside = any(_is_inside(scope, name) for scope in root.scopes for name in names)
+    if component == FP8:
+        return has_state_inside
     if component == RNG:
         return root.finding_class == "rng" or is_seeded(root.op)
-    if component in (ORDER, LOSS_MASK, "data position"):
-        return root.finding_class in ("data", "upstream") or root.phase in ("data", "forward")
-    if component in OPTIMIZER or component in ("scheduler", "loss scale"):
+    if root.is_made_here:
+        return False
+    if component in (ORDER, LOSS_MASK, POSITION):
+        return root.phase in ("data", "forward")
+    if component in (*OPTIMIZER, "scheduler", LOSS_SCALE):
         return root.phase == "optimizer" or root.finding_class in ("state", "upstream")
-    if component in (FP8, PARAMETERS):
-        names = [str(name) for name in row["names"] or ()]
-        return any(_is_inside(scope, name) for scope in root.scopes for name in names)
-    return False
+    return component == PARAMETERS and has_state_inside
 
 
 def _is_inside(scope: str, name: str) -> bool:

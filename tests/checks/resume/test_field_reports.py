@@ -39,6 +39,16 @@ def test_a_kernel_without_a_state_that_explains_it_is_not_excused():
     assert finding(result, "activations")["kind"] == "different"
 
 
+def test_a_state_of_another_place_excuses_no_kernel():
+    a = saved(*fp8_calls("h"))
+    b = loaded(*fp8_calls("H"), numbers={"optimizer.param_groups.0.step": "0"})
+    result = check_resume(a, b)
+    assert errors(result) == ["optimizer step"]
+    op = finding(result, "activations")
+    assert (op["severity"], op["kind"]) == ("warning", "different")
+    assert "untested until that is restored" in op["why"]
+
+
 LOSS = {9: "2.125", 10: "2.109", 11: "2.094", 12: "2.078"}
 NORM = {9: "0.855", 10: "0.930", 11: "0.941", 12: "0.912"}
 

@@ -68,7 +68,7 @@ def test_a_correct_resume_is_certified_bitwise_over_three_later_steps(sharding, 
     assert later == [each[2:] for each in losses] and len(later[0]) == 3
     result = check(folder, tmp_path, sharding)
     assert result.verdict == "pass", result
-    expected = set(COMPONENTS) - {"loss scale"} | {"loss", "grad norm"}
+    expected = set(COMPONENTS) - {"loss scale"} | {"data order", "loss", "grad norm"}
     assert expected <= verified(result)
     assert {each.evidence.partition(":")[0] for each in result.verified} == {"exact"}
     assert len(result.table) and all(result.table["caught"])
@@ -113,7 +113,7 @@ def test_a_component_that_was_not_restored_is_named(component, alone, tmp_path):
     result = check(folder, tmp_path, "dp_reshardable")
     assert result.verdict == "fail", result
     assert errors(result, "state at load") == {component}, result
-    assert errors(result, "later state"), "the steps after it do not show it"
+    assert errors(result, "state later"), "the steps after it do not show it"
 
 
 def test_a_generator_that_is_seeded_again_after_the_load_is_found_at_its_first_use(alone, tmp_path):
