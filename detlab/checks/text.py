@@ -37,6 +37,7 @@ def headline(result: CheckResult) -> str:
     counts = Counter(result.findings["severity"].to_list())
     said = ", ".join(f"{counts[each]} {plural(each, counts[each])}" for each in SEVERITIES if counts[each])
     looked = f"{len(result.verified)} verified" if result.verified else "nothing verified"
+    looked += f", {len(result.not_checked)} not checked" if result.not_checked else ""
     return f"{result.verdict.upper()}: {result.check} of {about}: {f'{said}; ' if said else ''}{looked}."
 
 
