@@ -54,6 +54,8 @@ class Job:
         The checkpoint to go on from; empty to start anew.
     without
         Components that are not brought back.
+    seeds_again
+        Seed torch's generator once more when everything is loaded, as the start of a data loader can.
     options
         Arguments of the recorder.
     """
@@ -64,6 +66,7 @@ class Job:
     save_at: int = 0
     load: str = ""
     without: tuple[str, ...] = ()
+    seeds_again: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -114,6 +117,8 @@ def train(training: Training, job: Job, rec: Recorder) -> Iterator[float]:
     recipe = training.recipe
     if job.load:
         snapshot(rec, "loaded", training)
+    if job.seeds_again:
+        torch.manual_seed(recipe.seed)
     batches = batches_from(training, rec)
     while training.iteration < recipe.num_steps:
         loss = compute_gradients(recipe, training.chunk, training.optimizer, batches)
