@@ -197,10 +197,10 @@ class _Tally:
 
     def _chosen(self, block: Array, places: Array) -> Array:
         """Give the bytes of some elements of a block."""
-        elements = block.reshape(-1, self._item)
-        if len(places) == len(elements):
+        if len(places) * self._item == len(block):
             return block
-        return np.ascontiguousarray(elements[places]).reshape(-1)
+        words = block.view(_WORDS[self._item])
+        return (words if self._item <= 8 else words.reshape(-1, 2))[places].reshape(-1).view(np.uint8)
 
     def _logical(self, places: Array, offsets: Index, shape: Index) -> Array:
         """Give places in a block as places in the whole tensor, counted row-major."""
