@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detlab.checks.recipe.sources import read_settings
+from detlab.checks.recipe.sources.shell.interpret import Script
 from detlab.errors import InputError
 
 QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -487,3 +488,38 @@ def test_a_program_inside_of_a_shell_inside_of_srun_is_found(tmp_path):
     assert found.values("place.processes_per_node") == (8,)
     assert found.values("env.NCCL_ALGO") == ("Ring",)
     assert found.problems == ()
+
+
+ASSIGNED = """V='a b'
+E=
+W=x\\ y"z"
+A=(one 'two three' "$V")
+B=()
+A+=(last $V)
+V+=c
+"""
+
+PIECES = r"""
+'q|$V'  "d|$V"  $V  ${V}  $E  ${E:-def}  ${E-def}  ${U:-d|e}  "${U:-d|e}"  ${V:+alt}  ${E:+alt}  ${U-}
+\$  \|  \"  '\'  "\\"  "\$V"  "a'b"  'a"b'  $'t\tn'  ""  ''  ${W}  "$W"  =  %  plain  --x=
+${A[@]}  "${A[@]}"  "${A[*]}"  ${A[1]}  $A  "${B[@]}"  ${B[@]}
+""".split()
+"""Pieces of words; ``|`` stands for a blank."""
+
+WORD = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map(
+    lambda pieces: "".join(pieces).replace("|", " ")
+)
+
+
+@pytest.mark.skipif(BASH is None, reason="needs bash, which says what is right")
+@settings(QUICK, max_examples=60)
+@given(st.lists(WORD, min_size=1, max_size=4), st.booleans())
+def test_any_words_expand_as_bash_expands_them(tmp_path, words, is_array):
+    line = f'Z=({" ".join(words)})\npython x "${{Z[@]}}"\n' if is_array else f"python x {' '.join(words)}\n"
+    tell = 'python() { shift; printf \'%s\\0\' "$#" "$@"; }\n'
+    done = subprocess.run([BASH, "-c", tell + ASSIGNED + line], capture_output=True, check=True, timeout=30)
+    _, *expected = done.stdout.decode().split("\0")[:-1]
+    script = Script()
+    script.run(ASSIGNED + line)
+    (started,) = script.started
+    assert [field.text for field in started.launch.arguments] == expected

@@ -117,6 +117,7 @@ class _Word:
         self.done: list[Field] = []
         self._line, self._scope, self._splits = line, scope, splits
         self._depth = self._num_chars = 0
+        self._cuts = False
         self._start("")
         self._text: str | None = None
 
@@ -168,22 +169,36 @@ class _Word:
         end = piece_end(text, at, self._line, self._depth)
         piece = text[at:end]
         if here == "\\":
-            self._add(piece[1:] if not is_quoted or piece[1:] in ("$", "`", '"', "\\", "\n") else piece)
-        elif here == "'":
-            self._add(piece[1:-1])
-        elif here == '"' and not is_quoted:
-            if not _ALL_ITEMS.fullmatch(piece):
-                self._add("")  # quotes make a word, be there nothing in it
-            self.expand(piece[1:-1], is_quoted=True)
-        elif piece.startswith("$'") and not is_quoted:
-            self._add(re.sub(r"\\(.)", lambda each: _ESCAPES.get(each[1], each[0]), piece[2:-1]))
-        elif piece.startswith("${"):
-            self._braces(piece, is_quoted=is_quoted)
-        elif here == "`" or piece.startswith("$("):
-            self._add_unknown(piece)
+            is_escape = not is_quoted or piece[1:] in ("$", "`", '"', "\\", "\n")
+            self._add(piece[1:] if is_escape else piece)
+        elif here in "'\"" and not is_quoted:
+            self._quotes(piece)
+        elif (here == "$" and len(piece) > 1) or here == "`":
+            self._dollar(piece, is_quoted=is_quoted)
+        elif self._cuts and not is_quoted and piece.isspace():
+            self.flush()
         else:
             self._add(piece)
         return end
+
+    def _quotes(self, piece: str) -> None:
+        """Expand what stands in quotes."""
+        if piece[0] == "'":
+            self._add(piece[1:-1])
+            return
+        if not _ALL_ITEMS.fullmatch(piece):
+            self._add("")  # quotes make a word, be there nothing in it
+        self.expand(piece[1:-1], is_quoted=True)
+
+    def _dollar(self, piece: str, *, is_quoted: bool) -> None:
+        """Expand ``${…}`` and ``$'…'``; what a command would print stays as it is written."""
+        if piece.startswith("${"):
+            self._braces(piece, is_quoted=is_quoted)
+        elif piece.startswith("$'"):
+            escaped = re.sub(r"\\(.)", lambda each: _ESCAPES.get(each[1], each[0]), piece[2:-1])
+            self._add(piece if is_quoted else escaped)
+        else:
+            self._add_unknown(piece)
 
     def _braces(self, piece: str, *, is_quoted: bool) -> None:
         """Expand ``${…}``; operators that cut or replace text stay as they are written."""
@@ -204,11 +219,11 @@ class _Word:
         is_missing = fields is None or (asked.operator.startswith(":") and is_empty)
         if kind == "+" and fields is not None:
             if not is_missing:
-                self.expand(asked.rest, is_quoted=is_quoted)
+                self._expand_rest(asked.rest, is_quoted=is_quoted)
         elif is_missing and kind in ("-", "="):
             if not held:
                 self._condition = self._condition or f"unless {asked.name} is set before"
-            self.expand(asked.rest, is_quoted=is_quoted)
+            self._expand_rest(asked.rest, is_quoted=is_quoted)
         elif last is None or fields is None:
             is_plain = asked.name.isidentifier() and not asked.operator
             self._add_unknown(f"${{{asked.name}}}" if is_plain else asked.piece)
@@ -216,7 +231,15 @@ class _Word:
             if last.is_array and asked.item not in ("@", "*"):
                 first = int(asked.item or 0)
                 fields = fields[first : first + 1]
+            if asked.item == "*" and is_quoted:
+                fields = _as_one(fields)
             self._put(fields, last, splits=self._splits and not is_quoted)
+
+    def _expand_rest(self, rest: str, *, is_quoted: bool) -> None:
+        """Expand what stands for a variable; without quotes its blanks cut it into words."""
+        outer, self._cuts = self._cuts, self._splits and not is_quoted
+        self.expand(rest, is_quoted=is_quoted)
+        self._cuts = outer
 
     def _put(self, fields: Sequence[Field], variable: Variable, *, splits: bool) -> None:
         """Add the fields of a variable; without quotes blanks cut them into more."""
@@ -230,6 +253,15 @@ class _Word:
                     self.flush()
                 self._add(piece, each.line, condition)
                 self._unknown = (*self._unknown, *(raw for raw in each.unknown if raw in piece))
+
+
+def _as_one(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Join the items of an array, as ``"${NAME[*]}"`` does."""
+    if not fields:
+        return ()
+    condition = next((each.condition for each in fields if each.condition), "")
+    unknown = tuple(raw for each in fields for raw in each.unknown)
+    return (Field(" ".join(each.text for each in fields), fields[0].line, unknown, condition),)
 
 
 def _split_around(text: str, unknown: Sequence[str]) -> list[str]:
