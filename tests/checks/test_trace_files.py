@@ -55,6 +55,34 @@ def test_a_manifest_that_cannot_be_read_is_damage(folder: Path) -> None:
     assert breaches(folder)["TRC001"] == "error"
 
 
+@pytest.mark.parametrize("size", [10**12, 10**30, 0, -5])
+def test_a_world_of_an_impossible_size_is_damage(folder: Path, size: int) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"world_size": size}))
+    assert check_trace(folder).verdict == "fail"
+    assert dl.check_replicas(folder).findings.is_empty()
+
+
+@pytest.mark.parametrize(
+    "recorder", [[], "x", None, {"steps": 3, "ranks": ["a"], "format": [1]}, {"steps": {}}]
+)
+def test_a_recorder_may_be_stated_as_anything(folder: Path, recorder: object) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"recorder": recorder}))
+    assert breaches(folder) == {}
+
+
+@pytest.mark.parametrize(
+    "recipe", [{"arguments": [1], "state": "x", "model": None}, {"state": {"deterministic": 1}}]
+)
+def test_a_recipe_may_hold_anything(folder: Path, recipe: object) -> None:
+    for path in folder.glob("*.header.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"recipe": recipe}))
+    result = check_trace(folder)
+    assert result.findings.is_empty()
+    assert [each.what for each in result.not_checked] == ["TRC019"]
+
+
 def test_changed_events_do_not_have_the_digest_of_their_index(folder: Path) -> None:
     """Change one output where it lies in the stream; its length and the index stay as they were."""
     trace = dl.load_run(folder).ranks[1]

@@ -13,6 +13,9 @@ from detlab.text import plural
 _LATERAL: Final = ("dp", "tp")
 """Axes along which ranks are compared; context-parallel ranks are compared with the data-parallel ones."""
 
+_MOST_LISTED: Final = 1_000_000
+"""Numbers of ranks that are listed; a manifest that says more was damaged, and is not believed."""
+
 _KINDS: Final = {
     "collective": "record the ranks that take part in one",
     "parameter": "record the forward and the optimizer of two data-parallel ranks, with inputs",
@@ -37,6 +40,10 @@ def _ranks(run: Run) -> Iterator[NotChecked]:
     asked = sorted(set(run.left_out_ranks) - recorded)
     if asked:
         yield NotChecked(f"ranks {spans(asked)}", "left out by request")
+    num_missing = run.manifest.world_size - len(recorded) - len(asked)
+    if num_missing > _MOST_LISTED:
+        yield NotChecked(f"{num_missing:,} ranks", f"not recorded: {len(recorded)} of {_world(run)} are")
+        return
     missing = sorted(set(range(run.manifest.world_size)) - recorded - set(asked))
     if missing:
         yield NotChecked(f"ranks {spans(missing)}", f"not recorded: {len(recorded)} of {_world(run)} are")

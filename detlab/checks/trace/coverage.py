@@ -21,6 +21,9 @@ def ranks_are_there(subject: Subject) -> Told:
     """TRC006: the ranks that were asked for, that the recorder was to record, or all of the run."""
     recorded = {each.rank for each in subject.surveys}
     left_out = set(subject.run.left_out_ranks)
+    if subject.run.manifest.world_size > _MOST_EXPECTED:
+        yield Breach(f"a world of {subject.run.manifest.world_size:,} ranks is damage", sorted(recorded))
+        return
     expected, reason = _expected_ranks(subject)
     missing = sorted(expected - recorded - left_out)
     if missing:
@@ -86,7 +89,7 @@ def _expected_steps(subject: Subject) -> set[int]:
 
 def _selection(subject: Subject, name: str) -> Selection | None:
     """Give what the recorder was to record; None where the trace does not say it."""
-    text = subject.run.manifest.recorder.get(name)
+    text = subject.recorder.get(name)
     try:
         return Selection.parse(text or None, name) if isinstance(text, str) else None
     except InputError:  # the manifest is a file, and may hold anything

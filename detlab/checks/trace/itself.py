@@ -78,7 +78,7 @@ def _mode(recipe: Mapping[str, object]) -> str:
         return _ON
     if asked:
         return _ON if any(asked) else "deterministic mode is off"
-    return "" if effect is None else "torch's deterministic flag is off"
+    return "torch's deterministic flag is off" if effect is False else ""
 
 
 def _find(recipe: Mapping[str, object], place: tuple[str, str]) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -84,9 +84,15 @@ class Subject:
         return [each for each in self.surveys if not each.damage]
 
     @property
+    def recorder(self) -> Mapping[str, object]:
+        """What the manifest says of the recorder; the manifest is a file, and may hold anything."""
+        stated: object = self.run.manifest.recorder
+        return stated if isinstance(stated, Mapping) else {}
+
+    @property
     def format(self) -> str:
         """The format that another tracer wrote, or ""."""
-        return str(self.run.manifest.recorder.get("format", ""))
+        return str(self.recorder.get("format", ""))
 
 
 def on_ranks(ranks: Sequence[int]) -> str:
