@@ -15,6 +15,7 @@ from detlab.checks.checkpoints.files import OpenFiles, inside
 from detlab.checks.checkpoints.layout import Checkpoint, Leaf
 from detlab.checks.checkpoints.torch_save import Found, Structures
 from detlab.errors import InputError
+from detlab.text import visible
 
 _SUFFIXES: Final = (".pt", ".pth", ".bin", ".ckpt")
 _KNOWN: Final = (
@@ -94,7 +95,7 @@ def _checkpoint(path: Path, kind: str, found: Found, problems: Sequence[str] = (
             f"{path} holds no leaf that could be read: {'; '.join(problems) or 'it is empty'}", _KNOWN
         )
     known = dict.fromkeys(problems)
-    said = [f"{name}: {why}" for name, why in found.unreadable.items() if why not in known]
+    said = [visible(f"{name}: {why}") for name, why in found.unreadable.items() if why not in known]
     return Checkpoint(path, kind, found.leaves, (*known, *said[:_MAX_SAID]), found.unreadable)
 
 

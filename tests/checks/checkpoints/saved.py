@@ -35,7 +35,8 @@ def distributed(folder, state):
 def tensor_bytes(tensor):
     if not tensor.numel():
         return b""
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    plain = tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
+    return plain.view(torch.uint8).numpy().tobytes()
 
 
 def safetensors(path, tensors, header=None):
