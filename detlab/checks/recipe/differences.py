@@ -69,10 +69,10 @@ def weight(each: Difference) -> tuple[int, int, str]:
 
 def as_compared(name: str, said: Sequence[Setting]) -> frozenset[tuple[str, str]]:
     """Give what is said of a setting so that equal values are equal, with ranks where they do not agree."""
-    values = {(_plain(name, each.value), ranks_of(each)) for each in said} - {(NOT_SET, "")}
+    values = {(_plain(name, each.value), ranks_of(each)) for each in said}
     if len({value for value, _ in values}) == 1:
-        return frozenset((value, "") for value, _ in values)
-    return frozenset(values)
+        values = {(value, "") for value, _ in values}
+    return frozenset(values - {(NOT_SET, "")})
 
 
 def _plain(name: str, value: Value) -> str:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detlab import load_run
 from detlab.checks.recipe import compare_recipes
 from detlab.checks.recipe.settings import KINDS
 from detlab.checks.recipe.topics import SEVERITY, TOPICS, topic_of
@@ -104,6 +105,12 @@ def test_the_same_hosts_in_another_order_are_named_with_their_ranks():
     a, b = (settings(MEGATRON | {"place.host": Ranks(hosts)}) for hosts in (["n1", "n2"], ["n2", "n1"]))
     finding = compare_recipes(a, b).findings.row(0, named=True)
     assert (finding["a"], finding["b"]) == ("n1 (rank 0); n2 (rank 1)", "n2 (rank 0); n1 (rank 1)")
+
+
+def test_what_is_set_on_no_rank_is_equal_to_what_the_one_rank_read_does_not_set():
+    """One run read whole, the other by one rank: settings that are null stay null."""
+    whole = load_run(sample_path("clean") / "a")
+    assert compare_recipes(whole, load_run(sample_path("clean") / "b", ranks="0")).findings.is_empty()
 
 
 def test_ranks_that_say_the_same_are_one_value():
