@@ -16,9 +16,7 @@ def add_parser(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = subparsers.add_parser("certify", help="what is shown of a recipe, on one page; it fails closed")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="two independent runs of the recipe, or more")
-    parser.add_argument(
-        "--recipe", metavar="FILE", help="the configuration, in place of what the runs recorded"
-    )
+    parser.add_argument("--recipe", metavar="FILE", help="the configuration, beside what the runs recorded")
     parser.add_argument(
         "--resume",
         nargs=2,

@@ -1,5 +1,6 @@
 """The certificate: it passes only on what was shown, and each of its controls can fail."""
 
+import copy
 import json
 import shutil
 from dataclasses import replace
@@ -8,6 +9,7 @@ from importlib.resources import files
 import jsonschema
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +18,10 @@ from detlab.checks.certificate import REQUIRED, Certificate, Scope
 from detlab.checks.certificate import controls as controls_module
 from detlab.checks.certificate.controls import metrics_control, trace_control
 from detlab.checks.certificate.gates import Gate, checked, negative_controls, repeatability, resumed
-from detlab.checks.result import CheckResult, Verified, findings_frame
+from detlab.checks.result import CheckResult, Problem, Verified, findings_frame
 from detlab.errors import InputError, NotComparable
 from detlab.schema import Evidence, Flag
+from detlab.store import Subset
 from detlab.testing import Call, make_metrics_run, make_run
 from detlab.views.certificate import certificate_html, write_certificate
 
@@ -58,10 +61,11 @@ def test_a_gate_without_an_answer_is_told_as_not_shown(silent):
 
 def test_the_statement_says_no_more_than_the_scope():
     everything = ["pass"] * len(NAMES)
-    said = "2 runs (monday, tuesday) on the same hosts gave the same bits over steps 1-3 on ranks 0-1 of 2"
-    assert certificate(everything, resumes=2).statement == (
-        f"CERTIFIED: {said}, and 2 resumed as they should."
+    said = (
+        "2 runs (monday, tuesday) on the same hosts gave the same bits in all that was recorded of steps 1-3"
     )
+    said += " on ranks 0-1 of 2"
+    assert certificate(everything, resumes=2).statement == f"CERTIFIED: {said}."
     silent = ["not shown" if name == "resume" else "pass" for name in NAMES]
     assert certificate(silent).statement == f"CERTIFIED: {said}."
     part = certificate(everything, ranks="0", allocation="other").not_shown
@@ -131,27 +135,32 @@ def test_a_copy_of_a_run_is_not_a_second_run(tmp_path):
     copy = shutil.copytree(samples.sample_path("clean") / "a", tmp_path / "b")
     gate = repeatability([load_run(samples.sample_path("clean") / "a"), load_run(copy)])
     assert gate.verdict == "invalid"
-    assert "began at" in gate.says
+    assert "both began at" in gate.says
 
 
 def test_the_control_finds_a_turned_bit_in_a_trace_and_in_metrics():
     a, b = (load_run(samples.sample_path("clean") / each) for each in "ab")
-    assert trace_control(a, b) == ""
-    assert metrics_control(a, b, ["lm loss", "grad norm"]) == ""
+    for found in (trace_control(a, b), metrics_control(a, b)):
+        assert found.is_possible
+        assert found.is_caught
 
 
 def test_a_comparison_that_sees_nothing_is_caught_by_the_control(monkeypatch):
     a, b = pair()
     unchanged = controls_module.compare(a, b)
     monkeypatch.setattr(controls_module, "compare", lambda *_: unchanged)
-    assert "was not found" in trace_control(a, b)
+    assert not trace_control(a, b).is_caught
     gate = negative_controls([a, b], Gate("repeatability", "pass", ""), Gate("resume", "not shown", ""))
     assert gate.verdict == "fail"
+    assert "was not found" in gate.says
 
 
 def test_a_trace_without_exact_evidence_has_no_control():
     none = [make_run({0: calls(flags=Flag.VIEW)}, label=each) for each in "ab"]
-    assert "no output with exact evidence" in trace_control(*none)
+    assert not trace_control(*none).is_possible
+    assert "no output with exact evidence" in trace_control(*none).says
+    gate = negative_controls(none, Gate("repeatability", "pass", ""), Gate("resume", "not shown", ""))
+    assert gate.verdict == "invalid"
 
 
 def test_what_was_not_found_equal_needs_no_control():
@@ -180,7 +189,8 @@ def result(*severities):
         ([lambda: result("warning", "note")], "pass"),
         ([lambda: result(), lambda: result("error")], "fail"),
         ([lambda: result(), raises(InputError("damaged"))], "invalid"),
-        ([lambda: result(), raises(NotComparable("nothing to look at"))], "not shown"),
+        ([lambda: result(), raises(NotComparable("another layout"))], "invalid"),
+        ([lambda: replace(result("warning"), verified=())], "invalid"),
         ([raises(InputError("damaged")), lambda: result("error")], "fail"),
     ],
 )
@@ -198,6 +208,166 @@ def test_a_resume_that_was_shown_in_printed_digits_is_not_certified(evidence, ve
     shown = [Verified("parameters", "all equal", "exact: every byte"), Verified("loss", "equal", evidence)]
     found = CheckResult("resume", ("a", "b"), findings_frame([]), tuple(shown))
     assert resumed([lambda: found]).verdict == verdict
+
+
+def test_what_a_run_does_not_have_is_not_shown_and_forbids_nothing():
+    def without():
+        return replace(result(), verified=(), problems=(Problem("a", "makes no call of its forward again."),))
+
+    assert checked("recomputation", [without], "", may_be_empty=True).verdict == "not shown"
+    assert checked("recipe", [without], "").verdict == "invalid"
+
+
+def deterministic(name, *, host="n0", load=None, label="", **env):
+    """A sample that says of itself that it was deterministic."""
+    run = load_run(samples.sample_path("clean") / name, **(load or {}))
+    ranks = []
+    for rank in run.ranks:
+        recipe = copy.deepcopy(dict(rank.header.recipe))
+        for part, setting in (
+            ("state", "deterministic"),
+            ("arguments", "deterministic_mode"),
+            ("model", "deterministic_mode"),
+        ):
+            recipe[part][setting] = True
+        recipe["env"].update(env)
+        recipe["host"] = host
+        ranks.append(replace(rank, header=replace(rank.header, recipe=recipe)))
+    return replace(run, ranks=tuple(ranks), label=label or run.label)
+
+
+def later(run, label="later"):
+    """The run again, as one that began at another time."""
+    return replace(
+        run, label=label, source="", manifest=replace(run.manifest, created="2026-12-01T00:00:00+00:00")
+    )
+
+
+def gates_of(found):
+    return {gate.name: gate for gate in found.gates}
+
+
+def test_two_deterministic_runs_are_certified_in_either_order():
+    runs = [deterministic("a"), deterministic("b")]
+    for order in (runs, runs[::-1]):
+        found = certify(order)
+        assert found.verdict == "pass"
+        assert found.exit_code == 0
+        jsonschema.validate(found.to_json(), SCHEMA)
+    assert "repeatability: a: 60 of 4,044 calls have no evidence of their outputs" in found.not_shown
+    assert any(each.startswith("recomputation: b makes no call") for each in found.not_shown)
+    assert any(each.startswith("recipe: a: DET005, ") for each in found.not_shown)
+
+
+def test_part_of_a_copy_is_no_second_run(tmp_path):
+    whole = load_run(samples.sample_path("clean") / "a")
+    copy_of = shutil.copytree(samples.sample_path("clean") / "a", tmp_path / "b")
+    gate = repeatability([whole, load_run(copy_of, ranks="0")])
+    assert gate.verdict == "invalid"
+    assert "a copy cannot be told from a second run" in gate.says
+
+
+def test_one_run_under_two_labels_is_no_second_run():
+    run = pair()[0]
+    assert "are one run" in repeatability([run, replace(run, label="other")]).says
+
+
+def test_a_run_without_a_trace_is_not_certified_beside_two_with_one():
+    runs = [deterministic("a"), deterministic("b")]
+    third = replace(later(runs[0]), ranks=())
+    assert len(third.metrics)
+    gate = repeatability([*runs, third])
+    assert (gate.verdict, "later has none" in gate.says) == ("invalid", True)
+
+
+@pytest.mark.parametrize("what", ["ranks", "steps"])
+def test_runs_of_which_all_share_nothing_are_not_certified_by_pairs_that_do(what):
+    whole = load_run(samples.sample_path("clean") / "a")
+    first = load_run(samples.sample_path("clean") / "b", **{what: 1})
+    second = later(load_run(samples.sample_path("clean") / "a", **{what: 2}))
+    gate = repeatability([whole, first, second])
+    assert gate.verdict == "invalid"
+    assert gate.says == f"no {what[:-1]} is in the traces of all 3 runs"
+
+
+def test_runs_of_one_label_are_told_apart_with_their_hosts():
+    found = certify([deterministic("a", label="x", host="n0"), deterministic("b", label="x", host="n1")])
+    assert found.scope.allocation == "other"
+    assert found.scope.hosts == {"x (1)": ("n0",), "x (2)": ("n1",)}
+
+
+def test_the_same_hosts_are_claimed_only_where_every_rank_named_its_host():
+    part = [deterministic("a", load={"ranks": "0"}), deterministic("b", load={"ranks": "0"})]
+    found = certify(part)
+    assert (found.verdict, found.scope.ranks) == ("pass", "0")
+    assert found.scope.allocation == "not known"
+    assert certify([replace(each, ranks=()) for each in part]).scope.allocation == "not known"
+
+
+@pytest.mark.parametrize(
+    ("env", "recipe"),
+    [
+        ({"NVTE_ALLOW_NONDETERMINISTIC_ALGO": "1"}, {"NCCL_ALGO": "Ring"}),
+        ({"NCCL_ALGO": "CollnetDirect"}, {"NCCL_ALGO": "Ring"}),
+        ({}, {"NCCL_ALGO": "Ring"}),
+    ],
+    ids=["the runs broke a rule", "the runs had another value", "the runs did not set it"],
+)
+def test_a_recipe_that_the_runs_did_not_follow_certifies_nothing(env, recipe):
+    found = certify([deterministic("a", **env), deterministic("b", **env)], recipe=recipe)
+    assert gates_of(found)["recipe"].verdict == "fail"
+    assert found.verdict == "fail"
+
+
+def test_a_recipe_that_the_runs_followed_is_named_without_what_is_in_it():
+    recipe = {"NCCL_ALGO": "Ring", "HF_TOKEN": "not for a certificate"}
+    runs = [deterministic(name, NCCL_ALGO="Ring") for name in "ab"]
+    assert certify(runs, recipe={"NCCL_ALGO": "Ring"}).verdict == "pass"
+    assert certify(runs, recipe=recipe).scope.recipe == "a mapping of 2 settings"
+
+
+def test_a_resume_that_cannot_be_compared_is_no_certificate():
+    runs = [deterministic("a"), deterministic("b")]
+    assert gates_of(certify(runs, resumes=[(runs[0], runs[1])]))["resume"].verdict == "invalid"
+
+
+def test_a_resume_of_another_recipe_says_nothing_of_this_one():
+    resume = [samples.sample_path("resume") / each for each in ("reference", "resumed")]
+    gate = gates_of(certify([deterministic("a"), deterministic("b")], resumes=[resume]))["resume"]
+    assert gate.verdict == "invalid"
+    assert "of another recipe than a" in gate.says
+
+
+def test_a_resume_is_counted_once_and_says_which_components_were_equal(tmp_path):
+    sides = [tmp_path / name for name in ("saved.pt", "loaded.pt")]
+    for side in sides:
+        torch.save({"model": {"weight": torch.arange(4.0)}}, side)
+    found = certify([deterministic("a"), deterministic("b")], resumes=[sides, list(map(str, sides))])
+    assert found.scope.resumes == 1
+    assert found.statement.endswith(", and 1 resume had equal parameters.")
+    assert any(each.startswith("resume: ") and "moments" in each for each in found.not_shown)
+    assert "(parameters)" in gates_of(found)["negative controls"].says
+
+
+def test_a_resume_without_controls_has_no_negative_control():
+    shown = CheckResult("resume", ("a", "b"), findings_frame([]), (Verified("loss", "equal", "exact: bits"),))
+    gate = negative_controls([], Gate("repeatability", "fail", ""), resumed([lambda: shown]))
+    assert gate.verdict == "invalid"
+
+
+def test_the_control_turns_a_number_that_was_compared():
+    """Not one of a step that was left out, nor one that a restart made void."""
+    again = [{"loss": {1: 1.5, 2: 1.25, 3: 1.125}}, {"loss": {3: 1.0, 4: 0.5}}]
+    a, b = make_metrics_run(again, label="a"), make_metrics_run(again, label="b")
+    assert metrics_control(a, b).is_caught
+    assert metrics_control(replace(a, subset=Subset.parse(None, "1")), b).is_caught
+    zeros = [make_metrics_run({"skipped": {1: 0.0}}, label=each) for each in "ab"]
+    assert metrics_control(*zeros).is_caught
+
+
+def test_one_path_is_not_taken_for_a_list_of_runs():
+    with pytest.raises(InputError, match="one run"):
+        certify(str(samples.sample_path("clean") / "a"))
 
 
 def test_the_page_escapes_names_and_holds_no_script(tmp_path):

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
+from itertools import combinations
 from os import PathLike
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from detlab.checks.certificate.gates import Gate, checked, negative_controls, repeatability, resumed
-from detlab.checks.result import CheckResult
+import polars as pl
+
+from detlab.checks.certificate.gates import (
+    Gate,
+    checked,
+    common_ranks,
+    common_steps,
+    negative_controls,
+    repeatability,
+    resumed,
+)
+from detlab.checks.result import CheckResult, Verified
 from detlab.comparison.facts import recorded_hosts
 from detlab.comparison.text import as_html
+from detlab.errors import InputError
 from detlab.readers import as_run
 from detlab.run import Run, spans
+from detlab.text import plural
 
 __all__ = ["Certificate", "Gate", "Scope", "certify"]
 
@@ -41,7 +56,7 @@ class Scope(NamedTuple):
     layout
         Size of each parallel axis.
     allocation
-        Whether the runs ran on the same hosts, on others, or nobody says.
+        Whether every rank ran on the same host in all runs, some on another, or that is not known of all.
     hosts
         The hosts of each run by its label.
     resumes
@@ -153,7 +168,8 @@ def certify(
         Two independent runs of the recipe or more, as traces, as logs with the bits of their metrics, or as
         paths of these.
     recipe
-        What `detlab.check_recipe` takes; by default what each run recorded of its own.
+        What `detlab.check_recipe` takes, beside what each run recorded of its own: both must be right, and
+        where both speak of a setting they must agree.
     resumes
         For each checkpoint that was resumed from: the reference and the resumed side, as
         `detlab.check_resume` takes them.
@@ -167,22 +183,66 @@ def certify(
     InputError
         A run cannot be read.
     """
-    loaded = [as_run(run) for run in runs]
-    recipes = [recipe] if recipe is not None else [run for run in loaded if run.ranks]
+    loaded = _told_apart([as_run(run) for run in _several(runs)])
+    pairs = list(dict.fromkeys(_Pair(*each) for each in resumes))
     equal = repeatability(loaded)
-    resume = resumed([partial(_resume, *pair) for pair in resumes])
+    resume = resumed([partial(_resume, loaded, pair) for pair in pairs])
     gates = (
-        checked("recipe", [partial(_recipe, each) for each in recipes], "no recipe was given or recorded"),
+        checked("recipe", _recipes(loaded, recipe), "no recipe was given or recorded"),
         checked("same setup", _setups(loaded), "no run recorded how it was set up"),
         checked("whole traces", _of_traces(_trace, loaded), "no trace was given"),
         equal,
-        checked("replicas", _of_traces(_replicas, loaded), "no trace was given"),
-        checked("recomputation", _of_traces(_recompute, loaded), "no trace was given"),
+        checked("replicas", _of_traces(_replicas, loaded), "no trace was given", may_be_empty=True),
+        checked("recomputation", _of_traces(_recompute, loaded), "no trace was given", may_be_empty=True),
         resume,
         negative_controls(loaded, equal, resume),
     )
-    scope = _scope(loaded, recipe, len(resumes))
+    scope = _scope(loaded, recipe, len(pairs))
     return Certificate(scope, gates, datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+class _Pair:
+    """A reference and what was resumed from it; equal where both are the same paths or objects."""
+
+    def __init__(self, reference: Any, resumed: Any) -> None:
+        self.sides = (reference, resumed)
+        self._key = tuple(
+            str(Path(side).resolve()) if isinstance(side, str | PathLike) else id(side) for side in self.sides
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Pair) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def _several(runs: Sequence[Source]) -> Sequence[Source]:
+    if isinstance(runs, str | PathLike | Run):
+        raise InputError(f"certify was given one run ({runs}).", "give a list of two: certify([a, b])")
+    return runs
+
+
+def _told_apart(runs: Sequence[Run]) -> list[Run]:
+    """Give runs of one label a number behind it: all that is said of them is said by their labels."""
+    labels = Counter(run.label for run in runs)
+    seen: Counter[str] = Counter()
+    named = []
+    for run in runs:
+        seen[run.label] += 1
+        several = labels[run.label] > 1
+        named.append(replace(run, label=f"{run.label} ({seen[run.label]})") if several else run)
+    return named
+
+
+def _recipes(runs: Sequence[Run], recipe: Any) -> list[Any]:
+    """Give the checks of the recipe that was given, of those recorded, and that the former is the latter."""
+    recorded = [run for run in runs if any(rank.header.recipe for rank in run.ranks)]
+    checks = [partial(_recipe, run) for run in recorded or runs if run.ranks]
+    if recipe is None:
+        return checks
+    of_file = [partial(_recipe, recipe), *(partial(_contradictions, recipe, run) for run in recorded)]
+    return of_file + (checks if recorded else [])
 
 
 def _setups(runs: Sequence[Run]) -> list[Any]:
@@ -205,6 +265,17 @@ def _setup(a: Run, b: Run) -> CheckResult:
     return compare_recipes(a, b)
 
 
+def _contradictions(recipe: Any, run: Run) -> CheckResult:
+    """Hold what a run recorded against the recipe given: what it does not set may be anything."""
+    from detlab.checks.recipe.differences import NOT_SET_HERE
+    from detlab.checks.recipe.said import NOT_SET
+
+    found = _setup(recipe, run)
+    told = found.findings.filter(~pl.col("a").is_in([NOT_SET, NOT_SET_HERE]) & (pl.col("setting") != ""))
+    said = Verified("recipe", f"{len(found.verified)} topics equal where both speak of them")
+    return replace(found, findings=told, verified=(said,), problems=(), not_checked=())
+
+
 def _trace(run: Run) -> CheckResult:
     from detlab.checks.trace import check_trace
 
@@ -223,32 +294,53 @@ def _recompute(run: Run) -> CheckResult:
     return check_recompute(run)
 
 
-def _resume(reference: Any, resumed: Any) -> CheckResult:
+def _resume(runs: Sequence[Run], pair: _Pair) -> CheckResult:
+    """Check one resume; a side that recorded another recipe than the runs is no resume of theirs."""
     from detlab.checks.resume import check_resume
+    from detlab.checks.resume.sides import as_side
 
-    return check_resume(reference, resumed)
+    sides = [as_side(side, role) for side, role in zip(pair.sides, ("reference", "resumed"), strict=True)]
+    for side in sides:
+        if side.trace and runs and any(rank.header.recipe for rank in runs[0].ranks):
+            other = _setup(runs[0], side.trace)
+            if other.verdict == "fail":
+                first = other.findings["found"][0]
+                raise InputError(f"{side.label} is of another recipe than {runs[0].label}: {first}")
+    return check_resume(*sides)
 
 
 def _scope(runs: Sequence[Run], recipe: Any, num_resumes: int) -> Scope:
     traced = [run for run in runs if run.ranks]
-    steps = [set(run.steps) if run.ranks else set(run.metrics["step"].to_list()) for run in runs]
-    ranks = [{rank.header.rank for rank in run.ranks} for run in traced]
     first = traced[0].manifest if traced else None
     hosts = {run.label: recorded_hosts(run) for run in traced if recorded_hosts(run)}
     return Scope(
-        recipe="as each run recorded it" if recipe is None else str(getattr(recipe, "label", recipe)),
+        recipe=_named(recipe),
         runs=tuple(run.label for run in runs),
-        steps=spans(sorted(set.intersection(*steps))) if steps else "",
-        ranks=spans(sorted(set.intersection(*ranks))) if ranks else "",
+        steps=spans(common_steps(runs)),
+        ranks=spans(common_ranks(traced)),
         world_size=first.world_size if first else 0,
         layout=dict(first.layout) if first else {},
-        allocation=_allocation(runs, hosts),
+        allocation=_allocation(runs),
         hosts=hosts,
         resumes=num_resumes,
     )
 
 
-def _allocation(runs: Sequence[Run], hosts: Mapping[str, tuple[str, ...]]) -> Allocation:
-    if len(runs) < 2 or any(run.label not in hosts for run in runs):
-        return "not known"
-    return "same" if len(set(hosts.values())) == 1 else "other"
+def _named(recipe: Any) -> str:
+    """Name a recipe; what is in it stays there, for it may hold secrets."""
+    if recipe is None:
+        return "as each run recorded it"
+    if isinstance(recipe, Mapping):
+        return f"a mapping of {len(recipe)} {plural('setting', len(recipe))}"
+    return str(getattr(recipe, "label", recipe))
+
+
+def _allocation(runs: Sequence[Run]) -> Allocation:
+    """Say whether each rank ran on the host that it ran on before; ranks without a trace may not have."""
+    places = [{rank.header.rank: rank.header.recipe.get("host") for rank in run.ranks} for run in runs]
+    for a, b in combinations(places, 2):
+        if any(a[rank] and b[rank] and a[rank] != b[rank] for rank in a.keys() & b.keys()):
+            return "other"
+    size = max((run.manifest.world_size for run in runs), default=0)
+    known = all(len([host for host in each.values() if host]) == max(size, 1) for each in places)
+    return "same" if len(runs) > 1 and known else "not known"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from detlab.comparison import compare, compare_metrics
 from detlab.run import Run
-from detlab.schema import Evidence, Kind
+from detlab.schema import Coordinate, Evidence, Kind
 from detlab.store import RankTrace
 from detlab.store.batches import Batches
 from detlab.store.index import INDEXED_COLUMNS, index_batch
@@ -40,41 +40,52 @@ class _OneBit:
         return len(self.source)
 
 
-def trace_control(a: Run, b: Run) -> str:
-    """Turn one bit of one output of run b and compare again.
+class Control(NamedTuple):
+    """What came out of one control.
 
-    Returns
-    -------
-    Empty where the comparison names this very call as the first that differs on its rank; otherwise one
-    sentence that says what it missed.
+    Attributes
+    ----------
+    is_possible, is_caught
+        Whether there was a bit to turn, and whether the comparison named its place first.
+    says
+        What was turned, or why nothing was.
     """
-    found = _planted(b)
+
+    is_possible: bool
+    is_caught: bool
+    says: str
+
+
+def trace_control(a: Run, b: Run) -> Control:
+    """Turn one bit of one output of run b; it is caught where this call is named as the first of its rank."""
+    found = _planted(a, b)
     if found is None:
-        return "no output with exact evidence was recorded in which a bit could be turned"
-    run, rank, seq = found
-    first = compare(a, run).first.filter(pl.col("rank") == rank)
-    if first["seq_b"].to_list() == [seq]:
-        return ""
-    return f"a bit that was turned in event {seq} of rank {rank} was not found"
+        return Control(False, False, "no output with exact evidence is there in which a bit could be turned")
+    run, coordinate, seq = found
+    first = compare(a, run).first.filter(pl.col("coordinate") == str(coordinate))
+    says = f"a bit that was turned in event {seq} of {coordinate}"
+    return Control(True, first["seq_b"].to_list() == [seq], says)
 
 
-def _planted(run: Run) -> tuple[Run, int, int] | None:
-    """Give the run with one bit turned in the middle of its last rank that has a fitting event."""
+def _planted(a: Run, run: Run) -> tuple[Run, Coordinate, int] | None:
+    """Give run b with one bit turned in the middle of the last rank and steps that both runs have."""
+    steps = sorted(set(a.steps) & set(run.steps))
     for place in reversed(range(len(run.ranks))):
         trace = run.ranks[place]
-        row = _fitting_row(trace)
+        row = _fitting_row(trace, steps) if trace.header.coordinate in a.by_coordinate else None
         if row is not None:
             ranks = (*run.ranks[:place], _turned(trace, row), *run.ranks[place + 1 :])
             seq = int(trace.columns(row, row + 1, ["seq"])["seq"][0])
-            return replace(run, ranks=ranks), trace.header.rank, seq
+            return replace(run, ranks=ranks), trace.header.coordinate, seq
     return None
 
 
-def _fitting_row(trace: RankTrace) -> int | None:
-    """Give the row of an op whose outputs have exact evidence and no flag, about the middle of the trace."""
+def _fitting_row(trace: RankTrace, steps: Sequence[int]) -> int | None:
+    """Give the row of an op whose outputs have exact evidence and no flag, about the middle of some steps."""
     starts = trace.starts
-    middle = len(trace.index) // 2
-    for record in sorted(range(len(trace.index)), key=lambda each: abs(each - middle)):
+    records = np.flatnonzero(np.isin(trace.index["step"], steps)).tolist()
+    middle = records[len(records) // 2] if records else 0
+    for record in sorted(records, key=lambda each: abs(each - middle)):
         columns = trace.columns(int(starts[record]), int(starts[record + 1]), ["kind", "evidence", "flags"])
         fits = (columns["kind"] == Kind.OP) & (columns["flags"] == 0)
         fits &= (columns["evidence"] & _OUTPUT_NIBBLE) == Evidence.EXACT
@@ -97,33 +108,32 @@ def _turned(trace: RankTrace, row: int) -> RankTrace:
     return replace(turned, index=index)
 
 
-def metrics_control(a: Run, b: Run, names: Sequence[str]) -> str:
-    """Turn the last bit of one number of run b and compare again; returns as `trace_control` does.
-
-    Parameters
-    ----------
-    names
-        The metrics that were compared.
-    """
-    rows = b.metrics.with_row_index("number").filter(
-        pl.col("name").cast(pl.String).is_in(list(names))
-        & (pl.col("state") == "value")
-        & (pl.col("width") > 0)
-    )
-    if not len(rows):
-        return "no number whose bits are known could be turned"
-    row = rows.row(len(rows) // 2, named=True)
+def metrics_control(a: Run, b: Run) -> Control:
+    """Turn the last bit of one number of run b; it is caught where this number is named as the first."""
+    row = _fitting_number(compare_metrics(a, b).values, b.metrics)
+    if row is None:
+        return Control(False, False, "no number whose bits are known was compared")
     is_it = pl.int_range(pl.len()) == row["number"]
     turned = b.metrics.with_columns(
         bits=pl.when(is_it).then(pl.col("bits") ^ 1).otherwise(pl.col("bits")),
         value=pl.when(is_it).then(_neighbour(row)).otherwise(pl.col("value")),
+        state=pl.when(is_it).then(pl.lit("value", b.metrics.schema["state"])).otherwise(pl.col("state")),
     )
     first = compare_metrics(a, replace(b, metrics=turned)).first
-    if {"step": row["step"], "name": row["name"]} in first.select(
-        "step", pl.col("name").cast(pl.String)
-    ).to_dicts():
-        return ""
-    return f"a bit that was turned in {row['name']} of step {row['step']} was not found"
+    named = first.select("step", pl.col("name").cast(pl.String)).rows()
+    says = f"a bit that was turned in {row['name']} of step {row['step']}"
+    return Control(True, (row["step"], str(row["name"])) in named, says)
+
+
+def _fitting_number(values: pl.DataFrame, metrics: pl.DataFrame) -> dict[str, Any] | None:
+    """Give the row of a number that was compared bit by bit, from the segment that counts."""
+    key = ["name", "rank", "step", "segment"]
+    compared = values.filter(pl.col("outcome") == "bit-equal", pl.col("width_b") > 0)
+    places = compared.select(*key[:3], segment="segment_b").with_columns(pl.col("name").cast(pl.String))
+    rows = metrics.with_row_index("number").with_columns(pl.col("name").cast(pl.String))
+    rows = rows.filter(pl.col("state").is_in(["value", "zero"]), pl.col("width") > 0)
+    fitting = rows.join(places, on=key, how="semi", nulls_equal=True, maintain_order="left")
+    return fitting.row(len(fitting) // 2, named=True) if len(fitting) else None
 
 
 def _neighbour(row: dict[str, Any]) -> float:

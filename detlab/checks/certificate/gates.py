@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from detlab.checks.certificate.controls import metrics_control, trace_control
+from detlab.checks.certificate.controls import Control, metrics_control, trace_control
 from detlab.checks.result import CheckResult, Verified
 from detlab.comparison import Comparison, MetricsComparison, compare, compare_metrics
 from detlab.errors import InputError, NotComparable
@@ -18,6 +18,7 @@ from detlab.text import plural
 
 GateVerdict = Literal["pass", "fail", "not shown", "invalid"]
 _WORST_FIRST: Final[tuple[GateVerdict, ...]] = ("fail", "invalid", "not shown", "pass")
+_MAX_NAMES: Final = 6
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Gate:
         The least evidence that it rests on; empty where it rests on none.
     documents
         What the checks and comparisons behind it print as JSON.
+    open
+        What its answer leaves open, one sentence each; it stands among what was not shown.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Gate:
     says: str
     evidence: str = ""
     documents: tuple[dict[str, Any], ...] = ()
+    open: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Give the gate as it stands in the document."""
@@ -62,6 +66,7 @@ class _Answer(NamedTuple):
     says: str
     document: dict[str, Any] | None = None
     evidence: Evidence | None = None
+    open: str = ""
 
 
 def _gate(name: str, answers: Sequence[_Answer], nothing: str) -> Gate:
@@ -73,12 +78,23 @@ def _gate(name: str, answers: Sequence[_Answer], nothing: str) -> Gate:
     levels = [each.evidence for each in answers if each.evidence is not None]
     documents = tuple(each.document for each in answers if each.document is not None)
     evidence = min(levels).name.lower() if levels and verdict != "not shown" else ""
-    return Gate(name, verdict, "; ".join(dict.fromkeys(said)), evidence, documents)
+    left = tuple(dict.fromkeys(each.open for each in answers if each.open))
+    return Gate(name, verdict, "; ".join(dict.fromkeys(said)), evidence, documents, left)
 
 
-def checked(name: str, checks: Sequence[Callable[[], CheckResult]], nothing: str) -> Gate:
-    """Make checks; where there is nothing to look at it was not shown, where one is refused it is invalid."""
-    return _gate(name, [_check(each) for each in checks], nothing)
+def checked(
+    name: str, checks: Sequence[Callable[[], CheckResult]], nothing: str, *, may_be_empty: bool = False
+) -> Gate:
+    """Make checks; what was given and could not be looked at is invalid.
+
+    Parameters
+    ----------
+    nothing
+        What to say where there is no check to make.
+    may_be_empty
+        Whether a run may have nothing of the kind, as one without recomputation: then it was not shown.
+    """
+    return _gate(name, [_check(each, may_be_empty=may_be_empty) for each in checks], nothing)
 
 
 def resumed(checks: Sequence[Callable[[], CheckResult]]) -> Gate:
@@ -86,19 +102,32 @@ def resumed(checks: Sequence[Callable[[], CheckResult]]) -> Gate:
     return _gate("resume", [_check(each, is_exact=True) for each in checks], "no resume was given")
 
 
-def _check(check: Callable[[], CheckResult], *, is_exact: bool = False) -> _Answer:
+def _check(
+    check: Callable[[], CheckResult], *, is_exact: bool = False, may_be_empty: bool = False
+) -> _Answer:
     try:
         found = check()
-    except NotComparable as error:
-        return _Answer("not shown", error.finding)
     except InputError as error:
-        return _Answer("invalid", error.finding)
+        is_empty = may_be_empty and isinstance(error, NotComparable)
+        return _Answer("not shown" if is_empty else "invalid", error.finding)
+    document, left = found.to_json(), _left_open(found)
+    if not found.verified and found.verdict != "fail":
+        if may_be_empty and found.findings.is_empty() and found.problems:
+            return _Answer("not shown", "; ".join(each.what.rstrip(".") for each in found.problems), document)
+        return _Answer("invalid", check_says(found), document)
     weak = [f"{each.what} ({each.evidence})" for each in found.verified if not _rests_on_bits(each)]
     if is_exact and weak and found.verdict == "pass":
         says = f"{' and '.join(found.subjects)}: equal, but not by their bits: {', '.join(weak)}"
-        return _Answer("invalid", says, found.to_json())
+        return _Answer("invalid", says, document)
     evidence = Evidence.EXACT if is_exact and found.verdict == "pass" else None
-    return _Answer(found.verdict, check_says(found), found.to_json(), evidence)
+    return _Answer(found.verdict, check_says(found), document, evidence, left)
+
+
+def _left_open(found: CheckResult) -> str:
+    """Say what a check did not look at, for those that said anything else."""
+    names = list(dict.fromkeys(each.what for each in found.not_checked))
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{' and '.join(found.subjects)}: {', '.join(names[:_MAX_NAMES])}{more}" if names else ""
 
 
 def _rests_on_bits(each: Verified) -> bool:
@@ -120,7 +149,7 @@ def check_says(found: CheckResult) -> str:
 
 def repeatability(runs: Sequence[Run]) -> Gate:
     """Compare every run with the first: traces by every event, metrics by their bits."""
-    refusal = _not_independent(runs)
+    refusal = _not_independent(runs) or _unlike(runs)
     if refusal:
         return Gate("repeatability", "invalid", refusal)
     answers = [answer for other in runs[1:] for answer in _pair(runs[0], other)]
@@ -129,22 +158,52 @@ def repeatability(runs: Sequence[Run]) -> Gate:
 
 def _not_independent(runs: Sequence[Run]) -> str:
     """Say why two of the runs are one: equality with itself proves nothing."""
-    seen: dict[str, str] = {}
-    for run in runs:
-        for mark in _marks(run):
-            if mark in seen:
-                return f"{seen[mark]} and {run.label} are one run, not two independent ones ({mark})"
-            seen[mark] = run.label
+    for a, b in combinations(runs, 2):
+        if a is b or _shares_ranks(a, b) or _shares_files(a, b):
+            return f"{a.label} and {b.label} are one run, not two independent ones"
+        if a.manifest.created and a.manifest.created == b.manifest.created:
+            return (
+                f"{a.label} and {b.label} both began at {a.manifest.created}: a copy cannot be told from a "
+                "second run; start runs a second apart"
+            )
     return ""
 
 
-def _marks(run: Run) -> Iterator[str]:
-    """Give what no two runs have in common: where they lie, and when which ranks of them began."""
-    if Path(run.source).exists():
-        yield f"both are {Path(run.source).resolve()}"
-    if run.manifest.created:
-        ranks = spans([rank.header.rank for rank in run.ranks])
-        yield f"ranks {ranks} of both began at {run.manifest.created}"
+def _shares_ranks(a: Run, b: Run) -> bool:
+    return bool({id(rank) for rank in a.ranks} & {id(rank) for rank in b.ranks})
+
+
+def _shares_files(a: Run, b: Run) -> bool:
+    places = [Path(run.source) for run in (a, b)]
+    return all(run.source and place.exists() for run, place in zip((a, b), places, strict=True)) and (
+        places[0].samefile(places[1])
+    )
+
+
+def _unlike(runs: Sequence[Run]) -> str:
+    """Say why what the runs have in common is nothing that all of them show."""
+    traced = [run for run in runs if run.ranks]
+    if len(runs) < 2 or not traced:
+        return ""
+    if len(traced) < len(runs):
+        bare = next(run for run in runs if not run.ranks)
+        return f"{traced[0].label} has a trace and {bare.label} has none: nobody sees whether all are equal"
+    for what, common in (("rank", common_ranks(runs)), ("step", common_steps(runs))):
+        if not common:
+            return f"no {what} is in the traces of all {len(runs)} runs"
+    return ""
+
+
+def common_ranks(runs: Sequence[Run]) -> list[int]:
+    """Give the ranks of which all of some runs have a trace."""
+    ranks = [{rank.header.rank for rank in run.ranks} for run in runs]
+    return sorted(set.intersection(*ranks)) if ranks else []
+
+
+def common_steps(runs: Sequence[Run]) -> list[int]:
+    """Give the steps that all of some runs show, in their traces or else in their metrics."""
+    steps = [set(run.steps) if run.ranks else set(run.metrics["step"].to_list()) for run in runs]
+    return sorted(set.intersection(*steps)) if steps else []
 
 
 def _pair(a: Run, b: Run) -> Iterator[_Answer]:
@@ -177,12 +236,10 @@ def _traces(cmp: Comparison) -> _Answer:
     if cmp.evidence < Evidence.EXACT:
         says = f"traces show no difference, but their evidence is {cmp.evidence.name.lower()}; {where}"
         return _Answer("invalid", says, document, cmp.evidence)
-    silent = (
-        f", {cmp.num_without_evidence:,} of them without output evidence" if cmp.num_without_evidence else ""
-    )
-    return _Answer(
-        "pass", f"traces are bitwise identical in what was recorded: {where}{silent}", document, cmp.evidence
-    )
+    silent = cmp.num_without_evidence
+    blind = f"{silent:,} of {cmp.num_calls:,} calls have no evidence of their outputs" if silent else ""
+    says = f"traces are bitwise identical in what was recorded: {where}{f'; {blind}' if blind else ''}"
+    return _Answer("pass", says, document, cmp.evidence, f"{cmp.b.label}: {blind}" if blind else "")
 
 
 def _metrics(cmp: MetricsComparison) -> _Answer:
@@ -213,22 +270,33 @@ def negative_controls(runs: Sequence[Run], equal: Gate, resumes: Gate) -> Gate:
         The gates of repeatability and of resumes; what did not pass there needs no control.
     """
     pairs = pairwise(runs) if equal.verdict == "pass" else ()
-    answers = [
-        _Answer("fail" if missed else "pass", missed or f"a turned bit was found in {what}")
-        for a, b in pairs
-        for what, missed in _planted(a, b)
-    ]
+    answers = [answer for a, b in pairs for answer in _planted(a, b)]
     if resumes.verdict == "pass":
-        answers.append(_Answer("pass", "each component that a resume restores was taken away and missed"))
+        answers += map(_controls_of, resumes.documents)
     return _gate("negative controls", answers, "nothing was found equal in which a bit could be turned")
 
 
-def _planted(a: Run, b: Run) -> Iterator[tuple[str, str]]:
-    try:
-        if a.ranks and b.ranks:
-            yield f"the trace of {b.label}", trace_control(a, b)
-        if len(a.metrics) and len(b.metrics):
-            names = compare_metrics(a, b).compared["name"].cast(str).to_list()
-            yield f"the metrics of {b.label}", metrics_control(a, b, names)
-    except InputError as error:
-        yield b.label, f"no control was possible: {error.finding}"
+def _planted(a: Run, b: Run) -> Iterator[_Answer]:
+    if a.ranks and b.ranks:
+        yield _answer_of(lambda: _control(trace_control(a, b), "trace", b))
+    if len(a.metrics) and len(b.metrics):
+        yield _answer_of(lambda: _control(metrics_control(a, b), "metrics", b))
+
+
+def _control(found: Control, what: str, b: Run) -> _Answer:
+    if not found.is_possible:
+        return _Answer("invalid", f"no control of the {what} of {b.label} was possible: {found.says}")
+    if not found.is_caught:
+        return _Answer("fail", f"{found.says} of {b.label} was not found")
+    return _Answer("pass", f"a turned bit was found in the {what} of {b.label}")
+
+
+def _controls_of(resume: Mapping[str, Any]) -> _Answer:
+    """Give the controls that a check of a resume ran: components without one are left open."""
+    about = " and ".join(resume["subjects"])
+    ran = [row["component"] for row in resume["table"] if row["caught"]]
+    if not ran:
+        return _Answer("invalid", f"{about}: no control of the resume ran")
+    bare = sorted({each["what"] for each in resume["verified"]} - set(ran))
+    says = f"{about}: {len(ran)} states that were not restored were missed ({', '.join(sorted(set(ran)))})"
+    return _Answer("pass", says, open=f"{about}: no control for {', '.join(bare)}" if bare else "")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from detlab.comparison.text import wrapped
+from detlab.text import plural
 
 if TYPE_CHECKING:
     from detlab.checks.certificate import Certificate
@@ -17,29 +18,39 @@ _HEADS: Final = {
 }
 _ALLOCATIONS: Final = {
     "same": "on the same hosts",
-    "other": "on different hosts",
-    "not known": "on hosts that not every run names",
+    "other": "on different allocations of hosts",
+    "not known": "on hosts that are not all known",
 }
 
 
 def statement(found: Certificate) -> str:
     """Write the statement in one sentence."""
     scope = found.scope
-    about = f"{len(scope.runs)} runs ({', '.join(scope.runs)}) {_ALLOCATIONS[scope.allocation]}"
+    num = len(scope.runs)
+    about = f"{num} {plural('run', num)} ({', '.join(scope.runs) or 'none'}) {_ALLOCATIONS[scope.allocation]}"
     if found.verdict != "pass":
         gates = [f"{gate.name} ({gate.verdict})" for gate in found.gates if _stands_against(found, gate.name)]
         return f"{_HEADS[found.verdict]}: {about}; in the way: {', '.join(gates)}."
     ranks = f" on {_ranks(found)}" if scope.ranks else ""
-    resumed = f", and {scope.resumes} resumed as they should" if _passed(found, "resume") else ""
-    return f"CERTIFIED: {about} gave the same bits over steps {scope.steps}{ranks}{resumed}."
+    steps = f"{plural('step', len(scope.steps.replace('-', ',').split(',')))} {scope.steps}"
+    return (
+        f"CERTIFIED: {about} gave the same bits in all that was recorded of {steps}{ranks}{_resumed(found)}."
+    )
+
+
+def _resumed(found: Certificate) -> str:
+    """Say what of the resumes is equal in every one of them, no more."""
+    gate = next((each for each in found.gates if each.name == "resume" and each.verdict == "pass"), None)
+    if gate is None:
+        return ""
+    equal = [dict.fromkeys(each["what"] for each in document["verified"]) for document in gate.documents]
+    names = [name for name in equal[0] if all(name in each for each in equal)] if equal else []
+    num = found.scope.resumes
+    return f", and {num} {plural('resume', num)} had equal {', '.join(names)}" if names else ""
 
 
 def _ranks(found: Certificate) -> str:
     return f"ranks {found.scope.ranks} of {found.scope.world_size}"
-
-
-def _passed(found: Certificate, name: str) -> bool:
-    return any(gate.name == name and gate.verdict == "pass" for gate in found.gates)
 
 
 def _stands_against(found: Certificate, name: str) -> bool:
@@ -54,6 +65,7 @@ def not_shown(found: Certificate) -> Iterator[str]:
     for gate in found.gates:
         if gate.verdict == "not shown":
             yield f"{gate.name}: {gate.says}"
+        yield from (f"{gate.name}: {each}" for each in gate.open)
     scope = found.scope
     yield f"any step outside {scope.steps or 'those compared'}"
     if not scope.ranks:
@@ -64,7 +76,8 @@ def not_shown(found: Certificate) -> Iterator[str]:
         yield "another allocation: rings and trees follow the topology, and other hosts may give other bits"
     yield "other versions, other hardware, another parallel layout"
     num = len(scope.runs)
-    yield f"that a further run gives these bits too: {num} runs are what was seen, and a race can be rare"
+    seen = f"{num} {plural('run', num)} {'is' if num == 1 else 'are'} what was seen"
+    yield f"that a further run gives these bits too: {seen}, and a race can be rare"
 
 
 def summary(found: Certificate) -> str:
