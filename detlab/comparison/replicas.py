@@ -72,6 +72,8 @@ def tensors_in_common(run: Run) -> list[Tensor]:
     NotComparable
         The layout is not known, or no two recorded ranks show a tensor that could be compared.
     """
+    if not run.ranks:
+        raise NotComparable(f"{run.label} has step metrics and no trace.", "give the folder of a trace")
     if not run.manifest.layout:
         raise NotComparable(
             f"{run.label} does not say how its ranks are laid out.",

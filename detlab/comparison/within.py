@@ -100,6 +100,8 @@ def compare_recompute(run: Run) -> Recomputed:
     NotComparable
         No call of the run was made again.
     """
+    if not run.ranks:
+        raise NotComparable(f"{run.label} has step metrics and no trace.", "give the folder of a trace")
     rows: list[dict[str, Any]] = []
     num_equal: Counter[tuple[int, Evidence]] = Counter()
     num_unseen = 0

@@ -19,7 +19,7 @@ from detlab.comparison import find_drift
 from detlab.errors import InputError, TraceError
 from detlab.run import Run
 from detlab.schema import Coordinate, Evidence, Kind, Phase
-from detlab.testing import Call, make_run, save_run
+from detlab.testing import Call, make_metrics_run, make_run, save_run
 
 SCHEMA = json.loads(files("detlab").joinpath("schemas/check.json").read_text("utf-8"))
 NORM, SHARD, GRAD = (
@@ -399,6 +399,13 @@ def test_ranks_that_recompute_nothing_are_said() -> None:
 def test_damage_makes_a_recomputation_invalid() -> None:
     run = replace(recomputing("y"), problems=("rank00000.events.arrows stops",))
     assert check_recompute(run).verdict == "invalid"
+
+
+@pytest.mark.parametrize("check", [check_replicas, check_recompute])
+def test_step_metrics_alone_are_no_trace(check: Any) -> None:
+    result = check(make_metrics_run({"lm loss": {1: 2.0}}, label="log"))
+    assert result.verdict == "invalid"
+    assert [each.what for each in result.problems] == ["log has step metrics and no trace."]
 
 
 def test_the_document_of_a_recomputation_follows_its_schema() -> None:
