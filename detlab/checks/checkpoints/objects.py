@@ -24,6 +24,8 @@ LONGEST_LIST: Final = 64
 """A longer list of plain numbers (the state of a generator, the order of samples) is one leaf: its digest."""
 
 _LONGEST_WORD: Final = 4096
+_WORDS: Final = ("dtype", "device", "layout", "memory_format", "qscheme", "complex")
+"""Classes whose objects are what they are called; torch's are no strings."""
 
 Named = tuple[str, Any]
 """A dotted name, and a tensor or a scalar."""
@@ -144,7 +146,7 @@ def _is_long(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Give a leaf as a scalar, or a tensor as it is."""
+    """Give a leaf as a scalar; a tensor, and what is neither, as it is."""
     if isinstance(value, PlainData):
         stream = _stream(value)
         return _array(value) if stream is None else stream
@@ -163,13 +165,7 @@ def _plain_scalar(value: Any) -> Any:
         return _digested("text", value.encode("utf-8", "replace"))
     if isinstance(value, (bytes, bytearray)):
         return bytes_digest(bytes(value))
-    if value is None or isinstance(value, (bool, int, float, str)) or _is_tensor(value):
-        return value
-    return str(value)
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "untyped_storage")
+    return str(value) if type(value).__name__ in _WORDS else value
 
 
 def _digested(what: str, data: bytes) -> str:

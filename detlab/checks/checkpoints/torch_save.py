@@ -65,7 +65,7 @@ class Structures:
         for name, leaf in leaves(value, prefix):
             if isinstance(leaf, Stream):
                 self._read_stream(name, leaf, region, found)
-            elif not _is_tensor(leaf):
+            elif leaf is None or isinstance(leaf, (bool, int, float, str)):
                 found.leaves[name] = ScalarLeaf(name, leaf, str(region.path))
             else:
                 try:
@@ -200,10 +200,6 @@ def _load(pickled: bytes, members: list[str]) -> tuple[Any, dict[int, str]]:
     with torch.serialization.safe_globals(allowed), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch speaks of what is experimental to compute with
         return torch.load(small, map_location="meta", weights_only=True), keys
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "untyped_storage") or hasattr(value, "_checkpoint_offset")
 
 
 def _tensor_leaf(

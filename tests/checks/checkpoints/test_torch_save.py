@@ -214,3 +214,10 @@ def test_nothing_big_is_loaded_to_open(tmp_path):
         assert "a" in open_checkpoint(path).unreadable
     except InputError as error:
         assert str(path) in error.finding
+
+
+def test_a_storage_without_a_tensor_is_unreadable_by_name(tmp_path):
+    path = saved(tmp_path / "a.pt", {"bare": torch.ones(3).untyped_storage(), "w": torch.ones(3)})
+    checkpoint = open_checkpoint(path)
+    assert list(checkpoint.leaves) == ["w"]
+    assert "bytes are not plain" in checkpoint.unreadable["bare"]
