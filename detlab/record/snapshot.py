@@ -186,6 +186,8 @@ def _plain(value: object) -> tuple[object] | None:
         return _array(value)
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, torch.dtype | torch.device):
+        value = str(value)
     return (value,) if _is_plain(value) else None
 
 

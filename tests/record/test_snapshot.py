@@ -106,13 +106,14 @@ def test_what_is_given_is_taken_apart_to_its_leaves():
         "array": np.arange(3),
         "schedule": schedule,
         "generator": torch.Generator(),
+        "dtype": torch.bfloat16,
     }
     events = snapshot("a", **given_states)
     assert {"nested.a.0.x", "nested.a.1", "nested.b", "blob", "args.samples", "array", "generator"} <= set(
         events
     )
     assert shown(events["nested.b"]) == "[1, 2.5]" and shown(events["args.samples"]) == "8"
-    assert shown(events["schedule.last_epoch"]) == "0"
+    assert shown(events["schedule.last_epoch"]) == "0" and shown(events["dtype"]) == "'torch.bfloat16'"
     assert events["blob"].values == events["nested.a.1"].values
 
 
@@ -121,6 +122,14 @@ def test_what_has_no_bits_to_record_is_written_without_evidence():
     event = events["thing.lambda"]
     assert event.outputs is Evidence.NONE and dict(event.meta.attributes) == {"type": "function"}
     assert events["thing.number"].outputs is Evidence.EXACT
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.eye(2).to_sparse(), torch.ones(1, device="meta")], ids=["sparse", "meta"]
+)
+def test_a_tensor_without_plain_bytes_has_no_evidence_and_ends_nothing(tensor):
+    events = snapshot("a", x=tensor, y=torch.ones(1))
+    assert (events["x"].outputs, events["y"].outputs) == (Evidence.NONE, Evidence.EXACT)
 
 
 def test_a_state_that_holds_itself_ends():
