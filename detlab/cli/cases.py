@@ -63,7 +63,9 @@ def _of_comparison(document: Document) -> Iterator[Case]:
     for each in document.get("findings", ()):
         name = f"{each['class']}: {each['op']} in {', '.join(each['scopes'][:3]) or 'no module'}"
         more = (each["why"], f"next: {each['next']}")
-        yield Case(f"{name} ({each['phase']})", "fail", f"steps {each['steps']}", more)
+        steps = f"steps {', '.join(map(str, each['steps']))}"
+        says = f"accepted: {each['accepted']}; {steps}" if each["accepted"] else steps
+        yield Case(f"{name} ({each['phase']})", "skipped" if each["accepted"] else "fail", says, more)
     if "findings" in document and not document["findings"]:
         for each in document.get("first", ()):
             yield Case(f"rank {each['rank']}", "fail", f"{each['verdict']}: {each['site']}")

@@ -12,7 +12,7 @@ from detlab.text import shorten, visible
 
 _MAX_ROWS: Final = 100
 _WIDEST: Final = 300
-_SIGNS: Final = {"pass": "✓ pass", "fail": "✗ fail", "error": "! not decided", "skipped": "- not checked"}
+_SIGNS: Final = {"pass": "✓ pass", "fail": "✗ fail", "error": "! not decided", "skipped": "- skipped"}
 _ORDER: Final = ("fail", "error", "pass", "skipped")
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]()#+!|~@:-])")
 """What Markdown or GitHub would read as markup, a mention or an address."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,10 +35,12 @@ def finish(result: Outcome, args: argparse.Namespace) -> int:
 
     document = result.to_json() if args.json or _has_files(args) else {}
     write_files(document, result.exit_code, args)  # first: whoever reads what is printed may close the pipe
-    if args.json:
-        print_json(document)
-    else:
-        print(result)
+    with suppress(BrokenPipeError):  # a reader that saw enough, such as head, changes no verdict
+        if args.json:
+            print_json(document)
+        else:
+            print(result)
+        sys.stdout.flush()
     return result.exit_code
 
 

@@ -113,13 +113,23 @@ def test_a_folder_that_cannot_be_written_into_is_said_and_exits_with_2(tmp_path,
     assert f"{junit} cannot be written" in capsys.readouterr().err
 
 
-def test_a_pipe_that_closes_early_loses_no_file(tmp_path, monkeypatch):
+def test_an_accepted_difference_is_told_and_fails_no_case(tmp_path, capsys):
+    accepted = tmp_path / "accepted.toml"
+    accepted.write_text('[[accept]]\nreason = "known since May"\nphase = "backward"\n')
+    junit = tmp_path / "junit.xml"
+    assert main(["compare", *race("race"), "--accept", str(accepted), "--junit", str(junit)]) == 0
+    capsys.readouterr()
+    assert counted(junit.read_text("utf-8")) == ["passed", "skipped"]
+    assert "accepted: known since May" in junit.read_text("utf-8")
+
+
+def test_a_pipe_that_closes_early_loses_no_file_and_no_verdict(tmp_path, monkeypatch):
     def closed(*_args, **_options):
         raise BrokenPipeError
 
     monkeypatch.setattr("builtins.print", closed)
     junit = tmp_path / "junit.xml"
-    main(["compare", *race("race"), "--junit", str(junit)])
+    assert main(["compare", *race("race"), "--junit", str(junit)]) == 1
     assert counted(Path(junit).read_text("utf-8")) == ["failure"]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from detlab.cli.outcome import add_output_options
@@ -86,6 +88,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_table(lines: Any, args: argparse.Namespace) -> None:
     """Print what a person wants to read below the verdict; JSON has it inside."""
-    if not args.json:
+    if args.json:
+        return
+    with suppress(BrokenPipeError):
         for line in lines:
             print(line)
+        sys.stdout.flush()
