@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from detlab.checks.trace.invariants import page
 from detlab.cli import build_parser
+from detlab.cli import check as checks
 from detlab.comparison.ignored import WHY
 from detlab.comparison.reasons import REASONS
 from detlab.schema import Evidence, Verdict
@@ -127,3 +129,22 @@ def test_every_level_of_evidence_is_explained():
 
 def test_no_finding_has_a_class_that_the_page_does_not_know():
     assert {reason.finding_class for reason in REASONS.values()} <= set(FINDING_CLASSES)
+
+
+CHECKS = (ROOT / "docs" / "checks.md").read_text("utf-8")
+
+
+def test_the_page_of_checks_lists_every_invariant_of_a_trace():
+    assert page().strip() in CHECKS
+
+
+def test_the_commands_of_the_workflow_are_ones_that_detlab_takes():
+    commands = re.findall(r"- run: (detlab .*)", CHECKS)
+    assert len(commands) == 2
+    for command in commands:
+        build_parser().parse_args(shlex.split(command)[1:])
+
+
+def test_every_check_of_the_command_line_stands_on_the_page():
+    rows = re.findall(r"^\| `detlab (check \w+|certify)", CHECKS, re.MULTILINE)
+    assert set(rows) == {f"check {name}" for name in checks.CHECKS} | {"certify"}
