@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from detlab.text import plural, visible
+
 Scalar = str | int | float | bool | None
 """What a leaf that is no tensor can hold; floats keep their bits."""
 
@@ -57,7 +59,7 @@ class ScalarLeaf:
 Leaf = TensorLeaf | ScalarLeaf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkpoint:
     """What a checkpoint holds.
 
@@ -69,8 +71,8 @@ class Checkpoint:
         ``torch.save``, ``torch.distributed.checkpoint``, ``megatron torch_dist``, ``safetensors`` or
         ``deepspeed zero``.
     leaves
-        Every leaf by its name. Names are dotted paths of keys (``optimizer.state.3.exp_avg``); a file per
-        rank that is no shard of a whole adds ``rank3.`` before them.
+        Every leaf by its name. Names are dotted paths of keys (``optimizer.state.3.exp_avg``); of a folder
+        of files that are no shards of a whole, the file's place stands before them (``mp_rank_01.model…``).
     problems
         One sentence for each part that could not be read, with its place.
     unreadable
@@ -83,3 +85,9 @@ class Checkpoint:
     leaves: Mapping[str, Leaf]
     problems: tuple[str, ...] = field(default=())
     unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        num, problems = len(self.leaves), len(self.problems)
+        said = f", {problems} {plural('problem', problems)}" if problems else ""
+        leaves = f"{num} {'leaf' if num == 1 else 'leaves'}"
+        return f"<Checkpoint {visible(self.path)}: {self.format}, {leaves}{said}>"

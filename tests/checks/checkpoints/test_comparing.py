@@ -30,6 +30,9 @@ from detlab.checks.checkpoints.dtypes import ITEM_SIZE, as_float64
 from detlab.errors import InputError
 from tests.checks.checkpoints.saved import compared, distributed, row, saved, states, tensor_bytes
 
+# torch says so once a process, of a dtype that is only stored here
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+
 DTYPES = [getattr(torch, name) for name in ITEM_SIZE]
 
 

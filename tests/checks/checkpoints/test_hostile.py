@@ -199,3 +199,23 @@ def test_descriptors_are_closed_again(tmp_path):
         assert len(files._open) == 64
     assert not files._open
     assert states(compare_checkpoints(open_checkpoint(tmp_path), open_checkpoint(tmp_path))) == {}
+
+
+class Eager:
+    """A class that does something when it is loaded."""
+
+    ran = False
+
+    def __setstate__(self, state):
+        Eager.ran = True
+
+
+def test_a_class_that_this_process_trusts_does_not_run_either(tmp_path):
+    eager = Eager()
+    eager.lr = 0.5
+    path = saved(tmp_path / "a.pt", eager)
+    with torch.serialization.safe_globals([Eager]):
+        assert open_checkpoint(path).leaves["lr"].value == 0.5
+        assert not Eager.ran
+        torch.load(path, weights_only=True)
+        assert Eager.ran  # it is trusted still
