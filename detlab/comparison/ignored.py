@@ -18,7 +18,7 @@ WHY: Final = {
     "not_waited_for": "hashed before the collective was complete",
     "pointers": "an array of addresses, which differ from run to run",
     "copy_in_flight": "hashed while a copy was still in flight",
-    "structure_note": "a view or a recomputation that only one run makes",
+    "structure_note": "a view, a recomputation or a snapshot of states that only one run makes",
     "fresh_memory": "meets memory that no recorded call has written; what it held proves nothing",
     "padding": "differs only in bytes that nothing recorded reads",
     "configuration": "the runs chose differently (kernel, tiles, strides), and the values are equal",

@@ -13,7 +13,8 @@ from detlab.comparison.ranks import RankComparison
 from detlab.comparison.recompute import is_recomputed
 from detlab.comparison.verdicts import ONE_SIDED
 from detlab.ops import is_view
-from detlab.schema import Flag, Mask, Verdict
+from detlab.schema import Flag, Kind, Mask, Phase, Verdict
+from detlab.store import RankTrace, select_segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,35 @@ class Structure:
 
 
 def set_notes_aside(rank: RankComparison) -> RankComparison:
-    """Set aside calls of one run only that compute nothing new: views, and recomputation."""
+    """Set aside calls of one run only that compute nothing new: views, recomputation and snapshots."""
     positions = _one_sided(rank)
     if not len(positions):
         return rank
     flagged = (rank.events(positions, ("flags",))["flags"] & np.uint16(Flag.VIEW)) != 0
     note = flagged | rank.has_op(positions, is_view) | is_recomputed(rank, positions)
+    note |= _of_another_moment(rank, positions)
     return rank.with_masks(positions[note], Mask.SET_ASIDE | Mask.STRUCTURE_NOTE)
+
+
+def _of_another_moment(rank: RankComparison, positions: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Say which are states at a moment that only one run recorded, as ``saved`` where the other loaded.
+
+    A state that is missing at a moment of which both recorded others is no such thing.
+    """
+    facts = rank.events(positions, ("kind", "phase", "n_in"))
+    kind, phase = facts["kind"] == Kind.STATE, facts["phase"] == Phase.STATE
+    is_state: NDArray[np.bool_] = kind & phase & (facts["n_in"] == 0)
+    if is_state.any():
+        shared = _moments(rank.a) & _moments(rank.b)
+        is_state &= ~rank.has_op(positions, lambda op: op in shared)
+    return is_state
+
+
+def _moments(trace: RankTrace) -> set[str]:
+    """Give the moments at which a rank recorded states."""
+    part = select_segments(trace, trace.index["phase"] == Phase.STATE)
+    callees = np.unique(part.columns(0, part.num_events, ("callee",))["callee"]).tolist()
+    return {trace.names.callees[callee].op for callee in callees}
 
 
 def _one_sided(rank: RankComparison) -> NDArray[np.intp]:

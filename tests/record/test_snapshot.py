@@ -244,6 +244,27 @@ def test_a_comparison_finds_the_state_that_differs_and_calls_it_a_state(changes,
     assert result.findings["class"].to_list()[0] == "state"
 
 
+def test_a_state_at_a_moment_that_one_run_alone_recorded_is_a_note_of_structure(tmp_path):
+    for name, moment in (("a", "saved"), ("b", "loaded")):
+        with Recorder(tmp_path / name) as rec:
+            rec.snapshot(moment, x=torch.ones(2))
+            torch.ones(2).add(1)
+    result = compare(load_run(tmp_path / "a"), load_run(tmp_path / "b"))
+    assert result.verdict == "match"
+    assert [each["kind"] for each in result.to_json()["ignored"]] == ["structure_note"]
+
+
+def test_a_state_that_one_run_alone_has_at_a_moment_of_both_is_a_divergence(tmp_path):
+    for name, states in (("a", {"x": 1, "y": 2}), ("b", {"x": 1})):
+        with Recorder(tmp_path / name) as rec:
+            rec.snapshot("loaded", **states)
+            torch.ones(2).add(1)
+    result = compare(load_run(tmp_path / "a"), load_run(tmp_path / "b"))
+    assert result.verdict == "diverged"
+    assert result.findings["class"].to_list() == ["structure"]
+    assert result.first["scope"].to_list() == ["y"]
+
+
 LAYOUTS = {
     "DistributedOptimizer": (2, Recipe(precision="bf16", num_steps=2)),
     "Float16OptimizerWithFloat16Params": (
