@@ -1,6 +1,7 @@
 """The tax from step times: its size, its interval, what is no tax, the budget, and what is refused."""
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 
 import jsonschema
@@ -13,7 +14,7 @@ from detlab import check_tax
 from detlab.checks.tax import TAX_COLUMNS
 from detlab.checks.tax.interval import MIN_STEPS, ratio_of
 from detlab.errors import InputError, NotComparable
-from detlab.testing import make_metrics_run
+from detlab.testing import make_metrics_run, make_run
 
 SCHEMA = json.loads(files("detlab").joinpath("schemas/check.json").read_text("utf-8"))
 
@@ -162,7 +163,7 @@ def test_steps_that_save_a_checkpoint_do_not_move_the_ratio():
 
 @pytest.mark.parametrize(
     ("tax", "budget", "severities", "verdict"),
-    [(1.20, 0.10, ["error"], "fail"), (1.05, 0.10, [], "pass"), (1.10, 0.10, ["warning"], "pass")],
+    [(1.20, 0.10, ["error"], "fail"), (1.05, 0.10, [], "pass"), (1.10, 0.10, ["warning"], "invalid")],
 )
 def test_the_budget_is_held_against_the_interval(tax, budget, severities, verdict):
     times = noisy(1)
@@ -198,7 +199,8 @@ def test_a_difference_that_repeats_of_one_side_show_too_is_no_tax():
     assert "not distinguishable" not in said(check_tax(default[0], other[0]))
     result = check_tax(default, other, budget=0.0)
     assert "not distinguishable from no difference" in said(result)
-    assert result.verdict == "pass"
+    assert result.verdict == "invalid"
+    assert "the budget cannot be judged" in said(result)
     assert "4 pairs of arms" in said(result)
 
 
@@ -307,6 +309,43 @@ def test_half_a_plan_is_refused(plan):
 def test_a_budget_that_is_no_share_is_refused(budget):
     with pytest.raises(InputError, match="is no tax"):
         check_tax(run(noisy(1)), run(noisy(2)), budget=budget)
+
+
+@pytest.mark.parametrize("options", [{"warm_up": -3}, {"profile_steps": (0, 5)}, {"profile_steps": (5, -1)}])
+def test_a_number_of_steps_that_is_none_is_refused(options):
+    with pytest.raises(InputError, match="no numbers of steps"):
+        check_tax(run(noisy(1)), run(noisy(2)), **options)
+
+
+def test_a_copy_of_a_run_has_no_tax_and_narrows_no_interval():
+    one, copy, other = run(noisy(1), "one"), run(noisy(1), "copy"), run(noisy(2, level=120), "other")
+    for sides in ((one, copy), ([one, copy], other)):
+        result = check_tax(*sides)
+        assert result.verdict == "invalid"
+        assert "one and copy took exactly as long at every step" in said(result)
+    assert check_tax([one, run(noisy(3))], other).verdict == "pass"
+
+
+def recorded(seed, label, **state):
+    """A run that recorded which state torch was in."""
+    trace = make_run({0: []}, recipes={0: {"state": state}})
+    return replace(run(noisy(seed), label), ranks=trace.ranks)
+
+
+def test_sides_that_were_both_deterministic_or_both_not_show_no_tax():
+    on, again, off = (
+        recorded(n, f"r{n}", deterministic=mode, cudnn_deterministic=mode)
+        for n, mode in enumerate((True, True, False))
+    )
+    result = check_tax(on, again, budget=0.5)
+    assert result.verdict == "invalid"
+    assert "both say the same: cudnn_deterministic true and true, deterministic true and true" in said(result)
+    assert "determinism of the sides" in {each.what for each in check_tax(off, on).verified}
+    assert "determinism of the sides" in {
+        each.what for each in check_tax(run(noisy(1)), run(noisy(2))).not_checked
+    }
+    with pytest.raises(NotComparable, match="are swapped"):
+        check_tax(on, off)
 
 
 def test_an_empty_side_is_refused():

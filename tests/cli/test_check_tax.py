@@ -101,15 +101,23 @@ def test_what_cannot_be_used_exits_with_2_and_says_what_to_do(tmp_path, logs, ca
     assert "Hint:" in found.err
 
 
-@pytest.mark.parametrize("args", [["--budget", "much"], ["--profile-steps", "x"], ["--gpus", "many"]])
+@pytest.mark.parametrize(
+    "args", [["--budget", "much"], ["--budget", "10"], ["--profile-steps", "x"], ["--gpus", "many"]]
+)
 def test_numbers_that_are_none_are_refused(logs, args):
     with pytest.raises(SystemExit) as refused:
         tax(logs("default", 100), logs("det", 120), *args)
     assert refused.value.code == 2
 
 
+def test_one_profile_on_both_sides_is_refused(tmp_path, capsys):
+    path = str(write_kineto(tmp_path / "a.json", [event("aten::mm", 0, 1)]))
+    assert tax(path, path) == 2
+    assert "was given twice" in capsys.readouterr().err
+
+
 def test_names_from_files_steer_no_terminal(tmp_path, capsys):
-    path = write_kineto(tmp_path / "a.json", [event("aten::\x1b[31m\u202eevil", 0, 1)])
-    assert tax(str(path), str(path)) == 0
+    events = [event("aten::\x1b[31m\u202eevil", 0, 1)]
+    assert tax(*(str(write_kineto(tmp_path / f"{each}.json", events)) for each in "ab")) == 0
     text = capsys.readouterr().out
     assert "\x1b" not in text and "\u202e" not in text

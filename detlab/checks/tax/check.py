@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 
 import polars as pl
 
@@ -59,8 +60,9 @@ def check_tax(  # noqa: PLR0913 - each is a question, or a number that nobody bu
     default, deterministic
         The two sides. Several runs a side are best made in turn, A B A B: every pair of arms is compared.
     budget
-        The tax that is allowed, such as 0.10 for 10 %. An error if the interval lies above it, a warning if
-        it lies on both sides of it; without, the tax is only measured.
+        The tax that is allowed, such as 0.10 for 10 %. An error if the interval lies above it; if it lies on
+        both sides of it, or within what repeats of one side differ by, the check is invalid. Without, the tax
+        is only measured.
     steps
         The steps to compare, as `load_run` takes them.
     warm_up
@@ -90,9 +92,15 @@ def check_tax(  # noqa: PLR0913 - each is a question, or a number that nobody bu
     """
     if budget is not None and not 0 <= budget < 100:
         raise InputError(f"budget={budget} is no tax.", "give a share: 0.10 for 10 %")
+    if (warm_up or 0) < 0 or min(profile_steps or (1, 1)) < 1:
+        raise InputError(
+            f"warm_up={warm_up} and profile_steps={profile_steps} are no numbers of steps.",
+            "leave out no step or more, of profiles that cover one step or more",
+        )
     plan = plan_of(gpus, days, train_steps)
     sides = [_side(given, steps) for given in (default, deterministic)]
     _refuse_lopsided(*sides)
+    _refuse_twice([profile.source for side in sides for profile in side.profiles])
     said = Said()
     logged = check_runs(
         sides[0].runs, sides[1].runs, said, budget=budget, warm_up=warm_up, metric=metric, plan=plan
@@ -142,6 +150,14 @@ def _refuse_lopsided(a: _Side, b: _Side) -> None:
             raise InputError(
                 f"Only one side has {what}.", f"give {what} for both sides: the {lacking} one lacks them"
             )
+
+
+def _refuse_twice(files: Sequence[str]) -> None:
+    """Refuse a profile that was given twice: it has no tax against itself."""
+    places = [Path(file).resolve() for file in files]
+    again = next((place for at, place in enumerate(places) if place in places[:at] and place.exists()), None)
+    if again:
+        raise InputError(f"{again} was given twice.", "give one profile of each run")
 
 
 def _problems(sides: Sequence[_Side]) -> list[Problem]:

@@ -13,9 +13,9 @@ from detlab.checks.result import NotChecked, Problem, Verified
 from detlab.checks.tax.cost import Plan, cost_text
 from detlab.checks.tax.interval import FEW_STEPS, MIN_STEPS, Floats, Ratio, ratio_of
 from detlab.checks.tax.profiles import Places
-from detlab.checks.tax.same_work import refuse_other_work, work_said
+from detlab.checks.tax.same_work import modes_said, refuse_other_work, work_said
 from detlab.checks.tax.table import step_row
-from detlab.checks.tax.times import Times, step_times
+from detlab.checks.tax.times import Times, copies, step_times
 from detlab.run import Run, spans
 from detlab.text import plural, shorten
 
@@ -80,6 +80,8 @@ def check_runs(
         Verified(COMPONENT, _measured_text(ratio, medians, times), "measured: times of steps")
     )
     said.notes += [*times.notes, *_notes_of(times, ratio)]
+    said.problems += map(_copied, copies(times))
+    _tell_modes(a, b, said)
     same = work_said([*a, *b])
     if same:
         said.verified.append(Verified("same work", f"{', '.join(same)}: the same on both sides", "as stated"))
@@ -95,6 +97,26 @@ def check_runs(
     ):
         said.notes.append(_MEGATRON)
     return Step(ratio, medians[1] - medians[0] if times.is_time else None, "logged step times")
+
+
+def _copied(labels: tuple[str, str]) -> Problem:
+    what = "took exactly as long at every step: one is a copy of the other, and no second run"
+    return Problem(COMPONENT, f"{' and '.join(labels)} {what}")
+
+
+def _tell_modes(a: Sequence[Run], b: Sequence[Run], said: Said) -> None:
+    """Say whether the sides differ in determinism, as far as they recorded it."""
+    modes = modes_said(a, b)
+    if not modes:
+        why = "nothing says that one side was deterministic and the other was not"
+        said.not_checked.append(NotChecked("determinism of the sides", why))
+        return
+    differ = [name for name, (one, other) in modes.items() if one != other]
+    told = ", ".join(f"{name} {' and '.join(values)}" for name, values in modes.items())
+    if differ:
+        said.verified.append(Verified("determinism of the sides", told, "as stated"))
+    else:
+        said.problems.append(Problem("determinism of the sides", f"both say the same: {told}"))
 
 
 def _middle(side: Any) -> float:
@@ -219,6 +241,9 @@ def _judge(ratio: Ratio, num: int, said: Said, budget: float | None) -> None:
         said.verified.append(Verified("budget", f"{allowed}: the whole interval is", "95 % interval"))
         return
     is_above = low > budget and is_tax(ratio)
+    if not is_above:
+        why = "the budget lies in the interval" if low <= budget else "repeats of one side differ by as much"
+        said.problems.append(Problem(COMPONENT, f"the budget cannot be judged: {why}"))
     said.findings.append(
         {
             "component": COMPONENT,
@@ -227,7 +252,7 @@ def _judge(ratio: Ratio, num: int, said: Said, budget: float | None) -> None:
             "expected": allowed,
             "why": "the whole interval is above the budget"
             if is_above
-            else "the budget lies in the interval",
+            else "more is neither shown nor excluded",
             "next": "profile both sides and give the profiles, to see which ops and kernels cost it"
             if is_above
             else "give more steps, or repeat both sides in turn, to narrow the interval",

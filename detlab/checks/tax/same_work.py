@@ -23,6 +23,12 @@ _WORK: Final = re.compile(
 )
 """Settings that decide how much work a step is, or how many steps there are."""
 
+_MODES: Final = re.compile(
+    r"(^|[._])(deterministic_mode|use_deterministic_algorithms|deterministic|cudnn_deterministic|NCCL_ALGO|"
+    r"NVTE_ALLOW_NONDETERMINISTIC_ALGO|CUBLAS_WORKSPACE_CONFIG|MAMBA_DETERMINISTIC)$"
+)
+"""Settings that make a run deterministic."""
+
 _LOGGED: Final = ("global batch size", "actual seqlen", "bsz")
 """Metrics that say how much work a step was: Megatron-LM and its forks, fairseq."""
 
@@ -86,3 +92,36 @@ def _stated(run: Run) -> Mapping[str, str]:
     if world:
         found["world_size"] = str(world)
     return found | {name: "logged" for name in _LOGGED if len(_logged(run, name))}
+
+
+def modes_said(default: Sequence[Run], deterministic: Sequence[Run]) -> dict[str, tuple[str, str]]:
+    """Give what both sides say of their determinism: for each setting that either states, both values.
+
+    Raises
+    ------
+    NotComparable
+        The default side says that it was deterministic and the deterministic one that it was not.
+    """
+    sides = [_modes(runs) for runs in (default, deterministic)]
+    if not all(sides):
+        return {}
+    names = sorted(sides[0].keys() | sides[1].keys())
+    modes = {name: (sides[0].get(name, "unset"), sides[1].get(name, "unset")) for name in names}
+    turned = [name for name, values in modes.items() if values == ("true", "false")]
+    if turned and ("false", "true") not in modes.values():
+        raise NotComparable(
+            f"The sides are swapped: {turned[0]} is true on the default side and false on the other.",
+            "give the default side first",
+        )
+    return modes
+
+
+def _modes(runs: Sequence[Run]) -> dict[str, str]:
+    """Give what all runs of a side say of their determinism."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        for path, values in run_facts(run).items():
+            named = _MODES.search(path)
+            if named:
+                found.setdefault(named[2], set()).update(values)
+    return {name: ", ".join(sorted(values)) for name, values in found.items()}

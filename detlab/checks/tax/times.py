@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from detlab.checks.tax.interval import Floats
+from detlab.checks.tax.interval import MIN_STEPS, Floats
 from detlab.errors import InputError, NotComparable
 from detlab.run import Run, spans
 
@@ -145,6 +146,16 @@ def unique_labels(labels: Sequence[str]) -> list[str]:
         each if labels.count(each) == 1 else f"{each} [{labels[: at + 1].count(each)}]"
         for at, each in enumerate(labels)
     ]
+
+
+def copies(times: Times) -> list[tuple[str, str]]:
+    """Give pairs of runs of which every step took exactly as long, which no two measured runs do.
+
+    Few steps, or times that were printed as one or two different numbers, show nothing of the kind.
+    """
+    every = {**times.default, **times.deterministic}
+    telling = {label: each for label, each in every.items() if len(np.unique(each)) >= MIN_STEPS}
+    return [(a, b) for a, b in combinations(telling, 2) if np.array_equal(telling[a], telling[b])]
 
 
 def _chosen(run: Run, metric: str | None) -> tuple[str, bool]:

@@ -52,9 +52,13 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def _share(text: str) -> float:
-    """Read ``0.10`` or ``10%``."""
+    """Read ``0.10`` or ``10%``; ``10`` would be 1000 %, which nobody means."""
     number = text.strip().removesuffix("%")
-    return float(number) / (100 if number != text.strip() else 1)
+    if number != text.strip():
+        return float(number) / 100
+    if float(number) > 1:
+        raise argparse.ArgumentTypeError(f"{number} is {100 * float(number):g} %: write {number}%")
+    return float(number)
 
 
 def _two(text: str) -> tuple[int, int]:
