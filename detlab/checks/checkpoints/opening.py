@@ -65,11 +65,14 @@ def _latest(path: Path) -> Path:
         return _named(path, word if word == "release" else f"iter_{int(word):07d}")
     if latest.is_file() and not latest.is_symlink():
         return _named(path, latest.read_text("utf-8", "replace")[:200].strip())
-    several = sorted(each.name for each in path.glob("iter_*")) if path.is_dir() else []
+    if (path / METADATA).exists() or not path.is_dir():
+        return path
+    # Megatron's and torchtitan's folders of steps; NeMo keeps the checkpoint in ``weights``
+    several = sorted({*path.glob("iter_*"), *(each.parent for each in path.glob(f"*/{METADATA}"))})
     if len(several) > 1:
-        hint = f"give one of them, such as {path / several[-1]}"
+        hint = f"give one of them, such as {several[-1]}"
         raise InputError(f"{path} holds {len(several)} checkpoints and does not name the latest", hint)
-    return path / several[0] if several else path
+    return several[0] if several else path
 
 
 def _named(folder: Path, name: str) -> Path:
@@ -137,6 +140,11 @@ def _folder(folder: Path, files: OpenFiles) -> Checkpoint:
         return _safetensors(index[0], files)
     if _backend(folder) not in ("", "torch_dist"):
         raise InputError(f"{folder} was saved with the backend '{_backend(folder)}'", "save it as torch_dist")
+    if any(folder.glob("*.distcp")):
+        raise InputError(
+            f"{folder} holds .distcp files but no .metadata: it was not saved to the end",
+            "give a checkpoint that was finished, by all ranks together; .metadata is written last",
+        )
     names = sorted(_files(folder))
     tensors = [name for name in names if name.endswith(".safetensors")]
     if tensors:

@@ -176,7 +176,7 @@ def _take_apart(archive: _Archive, region: Region) -> tuple[Any, dict[int, str]]
 
 def _refused(region: Region, error: Exception) -> InputError:
     # torch wraps what it found into advice to load without weights_only, which nobody should follow here
-    first = str(error.__context__ or error).strip().split("\n")[0]
+    first = re.split(r"\n|\. ", str(error.__context__ or error).strip())[0]
     hint = "save plain tensors, numbers and words instead of this object"
     return InputError(f"{region.path} cannot be read with weights_only: {first}", hint)
 

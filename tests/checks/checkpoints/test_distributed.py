@@ -196,6 +196,25 @@ def test_a_piece_of_another_shape_or_dtype_is_no_piece(tmp_path):
     assert any("is float64[2], not float32[2]" in problem for problem in open_checkpoint(folder).problems)
 
 
+def test_a_save_that_did_not_end_is_said(whole, tmp_path):
+    folder = tmp_path / "c"
+    shutil.copytree(whole, folder)
+    (folder / ".metadata").unlink()
+    with pytest.raises(InputError, match="not saved to the end"):
+        open_checkpoint(folder)
+
+
+def test_a_checkpoint_in_the_one_folder_of_a_folder_is_found(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "nemo" / "weights")
+    (tmp_path / "nemo" / "context").mkdir()
+    assert states(compared(whole, tmp_path / "nemo")) == {}
+    shutil.copytree(whole, tmp_path / "nemo" / "step-20")
+    with pytest.raises(
+        InputError, match=r"holds 2 checkpoints[^\n]*\nHint: give one of them, such as .*weights"
+    ):
+        open_checkpoint(tmp_path / "nemo")
+
+
 def test_a_name_with_line_breaks_is_a_name(tmp_path):
     name = "w\n\x1b[31mred"
     folder = planted(tmp_path / "c", {name: entry((2,), ((0,), (2,)))}, [(name, (0,), torch.ones(2))])
