@@ -101,7 +101,8 @@ class DataSequence:
 
 
 def _sequences(ours: RankTrace, theirs: RankTrace, steps: Collection[int]) -> list[DataSequence]:
-    a, b = (_data_of(each) for each in (ours, theirs))
+    taken, again = (_taken(each) for each in (ours, theirs))
+    a, b = _by_call(taken), _by_call(_without_replayed(taken, again, min(steps, default=-1)))
     found = []
     for key in sorted(a.keys() & b.keys()):
         common = {step for step in a[key] if step in b[key] and step in steps}
@@ -126,9 +127,13 @@ def _sequences(ours: RankTrace, theirs: RankTrace, steps: Collection[int]) -> li
     return found
 
 
-def _data_of(trace: RankTrace) -> dict[tuple[str, int], dict[int, list[tuple[int, int]]]]:
-    """Give digest and evidence of what each data call gave, by its name and number, step by step."""
-    found: dict[tuple[str, int], dict[int, list[tuple[int, int]]]] = {}
+_Taken = dict[tuple[str, int], list[tuple[int, int, int]]]
+"""Number, digest and evidence of data calls in their order, by name and step."""
+
+
+def _taken(trace: RankTrace) -> _Taken:
+    """Give what each data call gave."""
+    found: _Taken = {}
     starts = trace.starts
     for record in np.flatnonzero(trace.index["phase"] == Phase.DATA).tolist():
         rows = trace.columns(int(starts[record]), int(starts[record + 1]), _DATA_COLUMNS)
@@ -138,9 +143,32 @@ def _data_of(trace: RankTrace) -> dict[tuple[str, int], dict[int, list[tuple[int
             called = trace.names.callees[callee]
             if n_in or _is_made_up(called.op):  # computed here: what comes in from outside takes no tensor
                 continue
-            level = evidence & 15
-            steps = found.setdefault((called.scope or called.op, call), {})
-            steps.setdefault(step, []).append((digest, level))
+            of_step = found.setdefault((called.scope or called.op, step), [])
+            of_step.append((call, digest, evidence & 15))
+    return found
+
+
+def _without_replayed(ours: _Taken, theirs: _Taken, first: int) -> _Taken:
+    """Leave out what a loader took before the data of the first step after a resume.
+
+    One that cannot begin at a place takes all that was consumed once more and drops it. What the step then
+    used is what was taken last.
+    """
+    found = dict(theirs)
+    for key, calls in theirs.items():
+        known = ours.get(key, [])
+        if key[1] == first and 0 < len(known) < len(calls):
+            used = calls[-len(known) :]
+            found[key] = [(mine[0], *his[1:]) for mine, his in zip(known, used, strict=True)]
+    return found
+
+
+def _by_call(taken: _Taken) -> dict[tuple[str, int], dict[int, list[tuple[int, int]]]]:
+    """Give digest and evidence of data calls by their name and number, step by step."""
+    found: dict[tuple[str, int], dict[int, list[tuple[int, int]]]] = {}
+    for (name, step), calls in taken.items():
+        for call, digest, level in calls:
+            found.setdefault((name, call), {}).setdefault(step, []).append((digest, level))
     return found
 
 

@@ -22,7 +22,7 @@ STATE_ONLY = {"ops": False}
 
 def train(folder, recipe, world_size, **changes):
     """Train in new processes, and give the losses of every rank."""
-    job = Job(recipe, str(folder), options=STATE_ONLY, **changes)
+    job = Job(recipe, str(folder), **({"options": STATE_ONLY} | changes))
     return run_on_ranks(world_size, run, job)
 
 
@@ -131,3 +131,19 @@ def test_loss_scale_and_changed_arguments_are_restored_when_nothing_is_left_out(
     result = check(folder, tmp_path, "dp_reshardable")
     assert result.verdict == "pass", result
     assert {"loss scale", "param groups"} <= verified(result)
+
+
+def test_a_resume_recorded_op_by_op_is_certified_though_its_loader_takes_all_data_again(tmp_path):
+    recipe = replace(ALONE, num_layers=1)
+    folders = {name: tmp_path / name for name in ("reference", "sound", "rewound")}
+    train(folders["reference"], recipe, 1, save_at=2, options={"steps": "2-5"})
+    for name, without in (("sound", ()), ("rewound", ("data position",))):
+        every_op = {"without": without, "options": {}}
+        resume(folders[name], folders["reference"], recipe, 1, "dp_reshardable", **every_op)
+    reference, sound, rewound = (folder / "trace" for folder in folders.values())
+    result = check_resume(reference, sound)
+    assert result.verdict == "pass", result
+    assert {"calls", "data order", "loss"} <= verified(result)
+    result = check_resume(reference, rewound)
+    assert result.verdict == "fail", result
+    assert errors(result, "data") == {"data order"}, result
