@@ -392,9 +392,14 @@ def test_a_key_with_other_numbers_than_the_sizes_of_a_call_is_joined_to_nothing(
 # What is missing
 
 
-def test_one_place_given_twice_is_said_to_be_equal_to_itself(tmp_path):
+def test_one_place_given_twice_shows_nothing(tmp_path):
     folder = logs(tmp_path / "a", product(8, 8, 8))
-    assert any("equal to themselves" in note for note in check_kernels(folder, str(folder)).notes)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    for again in (str(folder), link, [link]):
+        result = check_kernels(folder, again)
+        assert result.verdict == "invalid"
+        assert any("equal to themselves" in each.what for each in result.problems)
 
 
 def test_a_source_that_only_one_run_has_is_not_checked(tmp_path):

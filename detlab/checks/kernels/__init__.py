@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from os import PathLike, fspath
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -83,8 +84,8 @@ def check_kernels(a: Source, b: Source, cmp: Comparison | None = None) -> CheckR
         findings=findings_frame(rows, MORE_COLUMNS),
         verified=_verified(pairs, agreements),
         not_checked=tuple(NotChecked(what, why) for what, why in not_checked),
-        problems=(*_problems(told), *_silent(frames, recorded)),
-        notes=(*believed.notes, *_notes(told, cmp), *_same_place(a, b)),
+        problems=(*_problems(told), *_silent(frames, recorded), *_same_place(a, b)),
+        notes=(*believed.notes, *_notes(told, cmp)),
     )
 
 
@@ -170,12 +171,21 @@ def _silent(frames: Sequence[pl.DataFrame], recorded: Sequence[Pair]) -> Iterato
             )
 
 
-def _same_place(a: Source, b: Source) -> list[str]:
+def _same_place(a: Source, b: Source) -> Iterator[Problem]:
     """Say that both runs were given as one place: what is one is equal to itself."""
-    is_same = a is b or (
-        isinstance(a, str | PathLike) and isinstance(b, str | PathLike) and fspath(a) == fspath(b)
-    )
-    return ["both runs were given as one place, whose choices are equal to themselves"] if is_same else []
+    if a is b or _files(a) & _files(b):
+        yield Problem("a and b", "were given as one place, whose choices are equal to themselves")
+
+
+def _files(source: Source) -> set[Path]:
+    """Give the places of a source, links followed; none of what was read before."""
+    if isinstance(source, Choices):
+        return set()
+    if isinstance(source, Run):
+        places: Sequence[str | PathLike[str]] = [source.source]
+    else:
+        places = [source] if isinstance(source, str | PathLike) else source
+    return {Path(each).resolve() for each in places if str(each) and Path(each).exists()}
 
 
 def _notes(told: Sequence[Choices], cmp: Comparison | None) -> list[str]:

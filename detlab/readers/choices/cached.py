@@ -7,6 +7,7 @@ as `triton.runtime.autotuner` does; Inductor keeps the one that it took.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -81,6 +82,8 @@ def _of_triton(path: Path, content: Mapping[str, Any]) -> Use:
     if not timed or len(timed) < len(timings):
         raise BadCache("has a configuration without a time, so that the fastest one is not known")
     best, time = min(timed, key=lambda each: _times(each[1]))
+    if not math.isfinite(_times(time)[0]):
+        raise BadCache("has no configuration that ran, so that the fastest one is not known")
     own = best.get("kwargs")
     values = {**(own if isinstance(own, dict) else {}), **{n: v for n, v in best.items() if n != "kwargs"}}
     name = path.name.removesuffix(TRITON_SUFFIX)
@@ -92,7 +95,7 @@ def _is_timed(entry: object) -> bool:
     if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], dict):
         return False
     times = entry[1] if isinstance(entry[1], list) else [entry[1]]
-    return bool(times) and all(isinstance(each, int | float) for each in times)
+    return bool(times) and all(type(each) in (int, float) and not math.isnan(each) for each in times)
 
 
 def _times(time: Any) -> list[float]:

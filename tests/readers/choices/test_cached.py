@@ -96,6 +96,9 @@ def test_a_cache_for_each_rank_tells_ranks_by_its_folder(tmp_path):
         ('{"key": [1], "configs_timings": []}', "has a configuration without a time"),
         ('{"key": [1], "configs_timings": [[{}, null]]}', "has a configuration without a time"),
         ('{"key": [1], "configs_timings": [[{}, []], [{}, 1]]}', "has a configuration without a time"),
+        ('{"key": [1], "configs_timings": [[{}, NaN], [{}, 1]]}', "has a configuration without a time"),
+        ('{"key": [1], "configs_timings": [[{}, true], [{}, 1]]}', "has a configuration without a time"),
+        ('{"key": [1], "configs_timings": [[{}, Infinity]]}', "has no configuration that ran"),
         ("[" * 100_000, "is no JSON, or was cut"),
     ],
 )
