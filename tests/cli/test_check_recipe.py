@@ -75,7 +75,7 @@ def test_the_recorded_runs_of_a_sample_are_checked(capsys):
 def test_the_framework_of_an_environment_can_be_said(tmp_path, capsys):
     path = tmp_path / "job.env"
     path.write_text("NCCL_ALGO=Tree\nPYTHONHASHSEED=0\nHOME=/home/me\n", "utf-8")
-    assert main(["check", "recipe", str(path)]) == 0
+    assert main(["check", "recipe", str(path)]) == 2
     assert "does not name its framework" in capsys.readouterr().out
     assert main(["check", "recipe", str(path), "--framework", "megatron-lm"]) == 1
     assert "error DET002: NCCL_ALGO is Tree" in capsys.readouterr().out

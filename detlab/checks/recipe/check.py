@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Final
@@ -31,6 +31,9 @@ RULE_COLUMNS: Final[dict[str, Any]] = {
 """Columns of the table of a recipe's check: one row a rule, with its state: ``holds``, ``broken``,
 ``not checked`` or ``does not apply``."""
 
+_SWITCHES: Final = frozenset({"args.deterministic_mode", "torch.deterministic"})
+"""What turns deterministic algorithms on: of a recipe that speaks of none of them nothing can be said."""
+
 _MORE: Final[dict[str, Any]] = {"setting": pl.String, "otherwise": pl.String, "sources": pl.List(pl.String)}
 
 
@@ -55,8 +58,9 @@ def check_recipe(
     -------
     Findings with the code of the rule, the setting (``setting``), what it leads to (``otherwise``) and all
     sources (``sources``); what holds in ``verified``; and in ``not_checked`` each rule that the source says
-    too little for. ``table`` has every rule with the columns of `RULE_COLUMNS`. A warning or a note fails
-    no check.
+    too little for. A recipe is invalid where its framework is not known, or where it does not say whether
+    deterministic algorithms are on. ``table`` has every rule with the columns of `RULE_COLUMNS`. A warning
+    or a note fails no check.
 
     Raises
     ------
@@ -100,8 +104,7 @@ def judged(settings: Settings) -> CheckResult:
         not_checked=tuple(
             NotChecked(each.rule.code, each.says) for each in outcomes if each.state == "not checked"
         ),
-        problems=tuple(Problem(settings.label, problem) for problem in settings.problems),
-        notes=_notes(settings),
+        problems=(*problems_of(settings), *_undecided(outcomes, settings)),
         table=pl.DataFrame([_row(each) for each in outcomes], RULE_COLUMNS),
     )
 
@@ -135,7 +138,19 @@ def _row(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def _notes(settings: Settings) -> tuple[str, ...]:
+def problems_of(settings: Settings) -> tuple[Problem, ...]:
+    """Give what could not be read; the place of each begins with the label, which is said once."""
+    start = f"{settings.label}: "
+    return tuple(Problem(settings.label, problem.removeprefix(start)) for problem in settings.problems)
+
+
+def _undecided(outcomes: Sequence[Outcome], settings: Settings) -> Iterator[Problem]:
+    """Say what keeps a recipe from passing: rules of nobody knows which framework, or of its main switch."""
     if not settings.framework:
-        return ("the source does not name its framework: rules of one were not checked; give framework=…",)
-    return ()
+        what = "the source does not name its framework, so that the rules of one were not checked"
+        yield Problem(settings.label, f"{what}; give framework=… (--framework)")
+    elif not any(
+        each.rule.settings[0] in _SWITCHES and each.state in ("holds", "broken") for each in outcomes
+    ):
+        what = "the source does not say whether deterministic algorithms are on"
+        yield Problem(settings.label, f"{what}; give the arguments or the recorded run too")

@@ -54,12 +54,15 @@ def difference(name: str, a: Settings, b: Settings) -> Difference | None:
     topic = topic_of(name)
     texts = {text_a, text_b}
     is_guessed = (
-        NOT_SET_HERE in texts
-        or texts == {"false", NOT_SET}
-        or any(map(is_open, said_a)) != any(map(is_open, said_b))
+        NOT_SET_HERE in texts or texts == {"false", NOT_SET} or is_unsure(name, a) != is_unsure(name, b)
     )
     group = _EXPLAINS if is_guessed and topic.group != "harmless" else topic.group
     return Difference(name, topic, group, text_a, text_b, ", ".join(places))
+
+
+def is_unsure(name: str, settings: Settings) -> bool:
+    """Say whether a variable or a branch of the script decides what a setting is."""
+    return any(map(is_open, settings.by_name.get(name, ()))) or bool(settings.condition(name))
 
 
 def weight(each: Difference) -> tuple[int, int, str]:

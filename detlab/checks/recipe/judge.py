@@ -66,16 +66,20 @@ def judge(rule: Rule, settings: Settings) -> Outcome:
 
 def is_met(need: Need, settings: Settings) -> bool | None:
     """Say whether a condition is met; None where the recipe does not say."""
-    for name in need.names:
-        values = settings.values(name)
-        if any(value is not None for value in values) and all(
-            need.accepts.accepts(name, value, settings) for value in values
-        ):
-            return True
+    accepted = [name for name in need.names if _is_accepted(need, name, settings)]
+    if any(not settings.condition(name) for name in accepted):
+        return True
     first = need.names[0]
-    if any(is_open(each) for name in need.names for each in settings.by_name.get(name, ())):
+    if accepted or any(is_open(each) for name in need.names for each in settings.by_name.get(name, ())):
         return None
     return False if settings.values(first) or settings.says_all_of(first) else None
+
+
+def _is_accepted(need: Need, name: str, settings: Settings) -> bool:
+    values = settings.values(name)
+    return any(value is not None for value in values) and all(
+        need.accepts.accepts(name, value, settings) for value in values
+    )
 
 
 def is_in(versions: Versions, settings: Settings) -> bool | None:
@@ -135,7 +139,8 @@ def _of_nothing(rule: Rule, settings: Settings) -> Outcome:
     for fill, holds in filled:
         if holds:
             unset = f"{named(name)} is not set; " if is_unset else ""
-            return Outcome(rule, "holds", f"{unset}{fill.by} makes {named(name)} {fill.value}")
+            says = f"{unset}{fill.by} makes {named(name)} {fill.value}{_if_new(fill, settings)}"
+            return Outcome(rule, "holds", says)
     if not is_unset and settings.unset_here(name):
         why = f"{named(name)} is not set here, and what the run inherits is not known"
         return Outcome(rule, "not checked", why)
@@ -162,6 +167,14 @@ def _fills(rule: Rule, settings: Settings, *, is_unset: bool) -> Iterator[tuple[
         yield fill, False if False in needs else None if None in needs else True
 
 
+def _if_new(fill: Filled, settings: Settings) -> str:
+    """Say which versions do so, where the recipe does not name its own."""
+    if fill.versions is None or settings.values(fill.versions.package):
+        return ""
+    package = named(fill.versions.package).removeprefix("version of ")
+    return f", from {package} {fill.versions.since} on; the source does not say which this is"
+
+
 def _is_of(fill: Filled, settings: Settings) -> bool:
     return not fill.frameworks or settings.framework in fill.frameworks
 
@@ -169,18 +182,30 @@ def _is_of(fill: Filled, settings: Settings) -> bool:
 def _of_values(rule: Rule, said: Sequence[str], settings: Settings) -> Outcome:
     """Judge a rule by the values that the recipe gives."""
     every = [each for name in said for each in settings.by_name[name]]
+    unset = [] if isinstance(rule.accepts, Same) else [each for each in every if each.value is None]
     unknown = [] if isinstance(rule.accepts, _OF_TEXTS) else [each for each in every if is_open(each)]
     bad = [
         each
         for each in every
-        if each not in unknown and not rule.accepts.accepts(each.name, each.value, settings)
+        if each not in unknown and each not in unset and not _accepts(rule, each, settings)
     ]
-    if not bad and unknown:
+    if bad:
+        return Outcome(rule, "broken", _words_of(rule, bad, settings), _places(bad))
+    if unknown:
         text = f"{named(unknown[0].name)} is {shown(unknown)}, and what that is in the run is not known"
         return Outcome(rule, "not checked", text, _places(unknown))
-    if not bad:
-        return Outcome(rule, "holds", _good(rule, said, settings), _places(settings.by_name[said[0]]))
-    return Outcome(rule, "broken", _words_of(rule, bad, settings), _places(bad))
+    if unset and (otherwise := _of_nothing(rule, settings)).state != "holds":
+        return otherwise._replace(says=f"{named(unset[0].name)} is {shown(every)}", where=_places(unset))
+    perhaps = next((name for name in said if settings.condition(name)), "")
+    if perhaps and not (rule.unset == "accepted" and settings.says_all_of(perhaps)):
+        values = settings.by_name[perhaps]
+        text = f"{named(perhaps)} is {shown(values)} {values[0].condition}; what it is otherwise is not known"
+        return Outcome(rule, "not checked", text, _places(values))
+    return Outcome(rule, "holds", _good(rule, said, settings), _places(settings.by_name[said[0]]))
+
+
+def _accepts(rule: Rule, each: Setting, settings: Settings) -> bool:
+    return rule.accepts.accepts(each.name, each.value, settings)
 
 
 def _words_of(rule: Rule, bad: Sequence[Setting], settings: Settings) -> str:

@@ -9,13 +9,12 @@ from typing import Any, Final
 import polars as pl
 
 from detlab.catalog.entry import github
-from detlab.checks.recipe.check import Recipe, settings_of
-from detlab.checks.recipe.differences import Difference, difference, weight
+from detlab.checks.recipe.check import Recipe, problems_of, settings_of
+from detlab.checks.recipe.differences import Difference, difference, is_unsure, weight
 from detlab.checks.recipe.judge import named
-from detlab.checks.recipe.said import is_open
 from detlab.checks.recipe.settings import Settings
 from detlab.checks.recipe.topics import SEVERITY, TOPICS, topic_of
-from detlab.checks.result import CheckResult, NotChecked, Problem, Verified, findings_frame
+from detlab.checks.result import CheckResult, NotChecked, Verified, findings_frame
 from detlab.text import plural
 
 DIFFERENCE_COLUMNS: Final[dict[str, Any]] = {
@@ -64,7 +63,7 @@ def compared(a: Settings, b: Settings) -> CheckResult:
     found.sort(key=weight)
     differs = {each.setting for each in found}
     open_names = [
-        name for name in common if name not in differs and any(map(is_open, a.by_name.get(name, ())))
+        name for name in common if name not in differs and (is_unsure(name, a) or is_unsure(name, b))
     ]
     return CheckResult(
         check="recipe",
@@ -75,7 +74,7 @@ def compared(a: Settings, b: Settings) -> CheckResult:
         ),
         verified=tuple(_equal([name for name in common if name not in open_names], found)),
         not_checked=(*_as_written(open_names), *_unknown(names, one_sided, a)),
-        problems=tuple(Problem(each.label, problem) for each in (a, b) for problem in each.problems),
+        problems=(*problems_of(a), *problems_of(b)),
         notes=tuple(_notes(found)),
         table=pl.DataFrame(
             [(each.setting, each.topic.name, each.group, each.a, each.b) for each in found],
@@ -143,7 +142,8 @@ def _as_written(open_names: Sequence[str]) -> Iterator[NotChecked]:
         of_topic = [named(name) for name in open_names if topic_of(name) is topic]
         if of_topic and topic.group != "harmless":
             yield NotChecked(
-                topic.name, f"equal as written, with a variable whose value is not known: {_listed(of_topic)}"
+                topic.name,
+                f"equal as written, with a variable or a branch that decides in the run: {_listed(of_topic)}",
             )
 
 

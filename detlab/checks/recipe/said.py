@@ -12,7 +12,7 @@ from detlab.text import shorten
 
 NOT_SET: Final = "not set"
 
-_RANKS: Final = re.compile(r"rank [0-9][0-9, -]*$")
+_RANKS: Final = re.compile(r"ranks? [0-9][0-9, -]*$")
 _OPEN: Final = re.compile(r"\$\{|\$\(|\$[A-Za-z_]|`|\$\$")
 """What a shell or a launcher would have put something else for."""
 

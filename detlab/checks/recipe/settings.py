@@ -31,11 +31,16 @@ Value = str | int | float | bool | None
 
 
 class Setting(NamedTuple):
-    """One value of one setting and where it stands, such as ``model_config.yaml: ENV_VARS.NCCL_ALGO``."""
+    """One value of one setting and where it stands, such as ``model_config.yaml: ENV_VARS.NCCL_ALGO``.
+
+    ``condition`` says when it has this value, where nothing is said of what it has otherwise, such as ``only
+    in the if of line 3``.
+    """
 
     name: str
     value: Value
     where: str
+    condition: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,11 @@ class Settings:
         """Give the different values of a setting, in the order they are said; empty where it is not said."""
         said = {repr(each.value): each.value for each in self.by_name.get(name, ())}  # True and 1 are two
         return tuple(said.values())
+
+    def condition(self, name: str) -> str:
+        """Give the condition of a setting of which nothing is said otherwise; empty for none."""
+        said = self.by_name.get(name, ())
+        return said[0].condition if all(each.condition for each in said) and said else ""
 
     def where(self, name: str) -> str:
         """Name the first place that speaks of a setting."""

@@ -172,7 +172,7 @@ def test_a_path_with_a_variable_is_equal_as_written_only():
     content = {"args.seed": 1, "args.data_path": "${DATA}/text"}
     result = compare_recipes(settings(content), settings(content))
     whys = {each.what: each.why for each in result.not_checked}
-    assert whys["data"] == "equal as written, with a variable whose value is not known: data_path"
+    assert whys["data"] == "equal as written, with a variable or a branch that decides in the run: data_path"
     assert [each.what for each in result.verified] == ["seeds"]
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 import torch
 from hypothesis import given
@@ -155,7 +156,8 @@ def test_a_rule_of_a_framework_is_not_checked_where_none_is_named():
     result = check_recipe(settings({"env.NCCL_ALGO": "Tree"}, "", {"env"}))
     assert "megatron-lm" in state(result, "DET002")[1]
     assert state(result, "DET002")[0] == "not checked"
-    assert any("framework" in note for note in result.notes)
+    assert result.verdict == "invalid"
+    assert ["does not name its framework" in each.what for each in result.problems] == [True]
 
 
 def test_what_torchtitan_sets_itself_need_not_be_known():
@@ -167,8 +169,9 @@ def test_what_torchtitan_sets_itself_need_not_be_known():
 
 
 def test_tree_is_rejected_by_megatron_and_accepted_by_torchtitan():
-    assert set(found(check_recipe(make(env__NCCL_ALGO="allreduce:tree")))) == {"DET002"}
-    assert found(check_recipe(make("torchtitan", env__NCCL_ALGO="allreduce:tree"))) == {}
+    choice = "allreduce:tree;reducescatter:tree"
+    assert set(found(check_recipe(make(env__NCCL_ALGO=choice)))) == {"DET002"}
+    assert found(check_recipe(make("torchtitan", env__NCCL_ALGO=choice))) == {}
 
 
 def test_nvls_that_is_switched_off_may_stand_in_the_choice():
@@ -323,3 +326,30 @@ def test_versions_are_compared_by_their_numbers(a, b):
 
 def test_the_base_recipe_is_itself_clean():
     assert found(check_recipe(settings(MEGATRON))) == {}
+
+
+def test_an_unset_choice_of_algorithms_is_one_only_under_a_newer_torch():
+    bare = {"without": ["env.NCCL_ALGO"]}
+    assert found(check_recipe(make("torch", **bare))) == {}
+    assert set(found(check_recipe(make("torch", **bare, version__torch="2.7.1+cu126")))) == {"DET041"}
+
+
+@pytest.mark.parametrize("framework", ["torch", "nemo"])
+def test_the_mode_of_a_framework_without_one_turns_no_flag_of_torch_on(framework):
+    result = check_recipe(settings({"args.deterministic_mode": True}, framework, {"args"}))
+    assert state(result, "DET030") == ("not checked", "the source does not say torch.deterministic")
+
+
+def test_a_recipe_that_does_not_speak_of_the_mode_never_passes():
+    result = check_recipe(settings({"env.NCCL_ALGO": "Ring"}, "megatron-lm", {"env"}))
+    assert not result.findings.filter(pl.col("code") == "DET002").height
+    without_env = check_recipe(settings({"env.NCCL_ALGO": "Ring"}, "megatron-lm", ()))
+    assert (without_env.verdict, without_env.exit_code) == ("invalid", 2)
+    assert "whether deterministic algorithms are on" in without_env.problems[0].what
+
+
+def test_what_a_version_decides_is_told_where_it_is_not_known():
+    says = state(check_recipe(make(without=["env.NCCL_ALGO", "version.megatron_core"])), "DET002")[1]
+    assert says.endswith(
+        "makes NCCL_ALGO Ring, from megatron_core 0.20 on; the source does not say which this is"
+    )

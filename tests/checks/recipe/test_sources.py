@@ -8,6 +8,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from detlab.checks.recipe import check_recipe
 from detlab.checks.recipe.sources import FORMATS, read_settings
 from detlab.checks.recipe.sources.values import HIDDEN, literal
 from detlab.errors import InputError
@@ -93,10 +94,11 @@ def test_an_environment_reads_the_same_from_every_kind_of_dump(tmp_path, environ
         "c.json": json.dumps([{"Config": {"Env": pairs}}]),
         "d.json": json.dumps({"process": {"env": pairs}}),
         "e.json": json.dumps(environment),
-        "f.yaml": json.dumps({"ENV_VARS": environment}),
-        "g.yaml": json.dumps({"services": {"train": {"environment": pairs}}}),
+        "f.yaml": json.dumps({"ENV_VARS": environment}, ensure_ascii=False),
+        "g.yaml": json.dumps({"services": {"train": {"environment": pairs}}}, ensure_ascii=False),
         "h.yaml": json.dumps(
-            {"env": [{"name": name, "value": value} for name, value in environment.items()]}
+            {"env": [{"name": name, "value": value} for name, value in environment.items()]},
+            ensure_ascii=False,
         ),
     }
     for name, content in dumps.items():
@@ -484,3 +486,12 @@ def test_yaml_that_any_program_wrote_has_the_same_names(tree):
     assert list(tree_settings(read, Found("a"), "a").by_name) == list(
         tree_settings(yaml.safe_load(text), Found("a"), "a").by_name
     )
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.json"])
+def test_half_a_character_is_shown_and_two_halves_are_one(tmp_path, name):
+    text = r'{"ENV_VARS": {"NCCL_ALGO": "\ud800", "NCCL_X": "\ud800\udc00"}, "MODEL_ARGS": {"--\udc00": 1}}'
+    found = read_settings(write(tmp_path, name, text))
+    assert found.values("env.NCCL_ALGO") == ("\\ud800",)
+    assert found.values("env.NCCL_X") == ("\U00010000",)
+    assert check_recipe(found).verdict == "fail"

@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import polars as pl
 import pytest
 import torch
 
 from detlab import load_run
+from detlab.checks.recipe import check_recipe
 from detlab.checks.recipe.sources import read_settings
 from detlab.checks.recipe.sources.run import FIRST_PREFIXES
 from detlab.record import Recorder
@@ -158,3 +160,23 @@ def test_megatron_with_the_mode_turned_on_late_is_seen():
     assert mode == (True,)
     assert flags == {"module.embedding.word_embeddings.deterministic_mode": (False,)}
     assert distributed == (True,)
+
+
+def test_a_variable_that_some_ranks_lack_is_unset_on_those():
+    bare = BEFORE | {"env": {}}
+    found = read_settings(run_of(BEFORE, BEFORE, bare, bare))
+    said = {each.value: each.where for each in found.by_name["env.NCCL_ALGO"]}
+    assert said == {"Ring": "monday: ranks 0-1: env.NCCL_ALGO", None: "monday: ranks 2-3: env.NCCL_ALGO"}
+    result = check_recipe(found)
+    told = result.findings.filter(pl.col("code") == "DET073")["found"].to_list()
+    assert told == ["ranks do not agree on NCCL_ALGO (Ring (ranks 0-1); not set (ranks 2-3))"]
+
+
+def test_two_halves_of_the_ranks_that_do_not_agree_are_seen():
+    other = BEFORE | {"env": {"NCCL_ALGO": "Tree"}}
+    result = check_recipe(run_of(BEFORE, BEFORE, other, other))
+    assert "DET073" in result.findings["code"].to_list()
+
+
+def test_a_rank_that_says_nothing_is_a_problem():
+    assert read_settings(run_of(BEFORE, {})).problems == ("monday: rank 1: no word of how it was set up",)

@@ -1,14 +1,17 @@
 """Launch scripts: what is read from the text is what a shell would hand to the program."""
 
+import re
 import shlex
 import shutil
 import string
 import subprocess
 
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from detlab.checks.recipe import check_recipe
 from detlab.checks.recipe.sources import read_settings
 from detlab.checks.recipe.sources.shell.interpret import Script
 from detlab.errors import InputError
@@ -506,8 +509,10 @@ ${A[@]}  "${A[@]}"  "${A[*]}"  ${A[1]}  $A  "${B[@]}"  ${B[@]}
 """.split()
 """Pieces of words; ``|`` stands for a blank."""
 
-WORD = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map(
-    lambda pieces: "".join(pieces).replace("|", " ")
+WORD = (
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=4)
+    .map(lambda pieces: "".join(pieces).replace("|", " "))
+    .filter(lambda word: re.search(r"\$[A-Z]\w", word) is None)  # the name of a variable that is not there
 )
 
 
@@ -523,3 +528,95 @@ def test_any_words_expand_as_bash_expands_them(tmp_path, words, is_array):
     script.run(ASSIGNED + line)
     (started,) = script.started
     assert [field.text for field in started.launch.arguments] == expected
+
+
+SAFE = "export NCCL_ALGO=Ring NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 CUBLAS_WORKSPACE_CONFIG=:4096:8\n"
+
+
+def judged(tmp_path, text, code):
+    """Give the verdict over a script, and what one rule says of it."""
+    (tmp_path / "job.sh").write_text(SAFE + text, "utf-8")
+    result = check_recipe(tmp_path / "job.sh")
+    rows = {row["code"]: row for row in result.table.iter_rows(named=True)}
+    return result.verdict, rows[code]["state"], rows[code]["says"]
+
+
+def test_a_switch_that_a_branch_adds_is_not_known_to_be_on(tmp_path):
+    text = (
+        "A=(--seed 1)\nif [ $D = 1 ]; then A+=(--deterministic-mode); fi\ntorchrun pretrain_gpt.py ${A[@]}\n"
+    )
+    assert judged(tmp_path, text, "DET001") == (
+        "invalid",
+        "not checked",
+        "deterministic_mode is true only in the if of line 3; what it is otherwise is not known",
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if [ $SLURM_NODEID = 0 ]; then export NVTE_X=0 NCCL_ALGO=Ring; fi",
+        '[ -z "$NCCL_ALGO" ] && export NCCL_ALGO=Ring',
+        "[[ -z $NCCL_ALGO ]] && export NCCL_ALGO=Ring",
+        "true || export NCCL_ALGO=Ring",
+        "export NCCL_ALGO=${NCCL_ALGO:-Ring}",
+    ],
+)
+def test_a_variable_that_one_branch_sets_is_not_known_to_hold(tmp_path, line):
+    (tmp_path / "job.sh").write_text(f"{line}\ntorchrun pretrain_gpt.py --deterministic-mode\n", "utf-8")
+    table = check_recipe(tmp_path / "job.sh").table
+    assert table.row(by_predicate=pl.col("code") == "DET002", named=True)["state"] == "not checked"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cd /megatron && export NCCL_ALGO=Ring && RUN",
+        "if [ $A ]; then export NCCL_ALGO=Ring; RUN; fi",
+        "for seed in 1 2; do export NCCL_ALGO=Ring; RUN; done",
+        "if [ $A ]; then export NCCL_ALGO=Ring; else export NCCL_ALGO=CollnetChain; fi; RUN",
+        "export NCCL_ALGO=CollnetChain; if [ $A ]; then export NCCL_ALGO=Ring; fi; RUN",
+        "if [ $A ]; then export NCCL_ALGO=Ring; bash -c 'RUN'; fi",
+    ],
+)
+def test_a_branch_in_which_the_program_starts_settles_what_it_sets(tmp_path, text):
+    run = text.replace("RUN", "torchrun pretrain_gpt.py --deterministic-mode")
+    (tmp_path / "job.sh").write_text(run, "utf-8")
+    table = check_recipe(tmp_path / "job.sh").table
+    assert table.row(by_predicate=pl.col("code") == "DET002", named=True)["state"] == "holds"
+
+
+@pytest.mark.parametrize("more", ["$EXTRA_ARGS", "$X", "${OPTS}"])
+def test_a_variable_behind_a_switch_is_more_arguments(tmp_path, more):
+    text = f"torchrun pretrain_gpt.py --deterministic-mode {more}\n"
+    assert judged(tmp_path, text, "DET001")[:2] == ("invalid", "holds")
+    assert judged(tmp_path, text, "DET007")[1] == "not checked"
+
+
+def test_the_last_argument_counts(tmp_path):
+    found = read(
+        tmp_path, "A='--seed 1 --tp-comm-overlap'\ntorchrun train.py $A --seed 2 --no-tp-comm-overlap\n"
+    )
+    assert (found.values("args.seed"), found.values("args.tp_comm_overlap")) == ((2,), (False,))
+    assert found.where("args.seed") == "launch.sh: line 2, over line 1"
+
+
+@pytest.mark.parametrize(
+    ("folder", "more"),
+    [
+        ("/lustre/$SLURM_JOB_ID", ""),
+        ("/lustre/${SLURM_ARRAY_TASK_ID}", ""),
+        ("/tmp/triton_$USER", "--nnodes 4"),  # noqa: S108 - the place that the rule speaks of
+    ],
+)
+def test_a_cache_of_a_job_or_a_node_is_not_shared(tmp_path, folder, more):
+    text = f"export TRITON_CACHE_AUTOTUNING=1 TRITON_CACHE_DIR={folder}\n"
+    text += f"torchrun {more} pretrain_gpt.py --deterministic-mode\n"
+    assert judged(tmp_path, text, "DET052")[:2] == ("fail", "broken")
+
+
+def test_a_problem_names_its_file_once(tmp_path):
+    (tmp_path / "job.sh").write_text(
+        "source env.sh\ntorchrun pretrain_gpt.py --deterministic-mode\n", "utf-8"
+    )
+    assert "problem: job.sh: line 1: what env.sh" in repr(check_recipe(tmp_path / "job.sh"))

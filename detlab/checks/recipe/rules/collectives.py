@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from detlab.checks.recipe.rules.requirements import Given, LeavesOut, OneOf
+from detlab.checks.recipe.rules.requirements import Chosen, LeavesOut, OneOf
 from detlab.checks.recipe.rules.rule import CPU_ONLY, ON, OTHERS, Filled, Need, Rule, Versions
 from detlab.checks.recipe.rules.sources import TORCHTITAN, github
 
@@ -28,7 +28,7 @@ COLLECTIVES: Final = (
     Rule(
         "DET041",
         ("env.NCCL_ALGO",),
-        Given(),
+        Chosen(),
         (
             Filled(
                 "^NVLS",

@@ -13,9 +13,10 @@ _ON: Final = frozenset({"1", "true", "on", "yes", "y"})
 _OFF: Final = frozenset({"0", "false", "off", "no", "n", "none", ""})
 
 _OF_A_RANK: Final = re.compile(
-    r"\$\{?\w*(rank|host|node|procid|localid|jobid)|\$\$|\$\(|\b(rank|node|host)[-_]?[0-9]", re.IGNORECASE
+    r"\$\{?\w*(rank|host|node|procid|localid|job_?id|task_?id|random)|\$\$|\$\(|\b(rank|node|host)[-_]?[0-9]",
+    re.IGNORECASE,
 )
-"""What stands in the name of a folder that is another one for every rank or host."""
+"""What stands in the name of a folder that is another one for every rank, host or job."""
 
 _OF_A_NODE: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names to look for, not to use
 """Where a node keeps what it does not share."""
@@ -102,6 +103,21 @@ class LeavesOut(NamedTuple):
         if choice.startswith("^"):
             return algorithm in names
         return not any(name.startswith(algorithm) for name in names)
+
+
+class Chosen(NamedTuple):
+    """A choice of NCCL's algorithms for every function that adds: ``ring``, not ``broadcast:ring`` alone."""
+
+    @property
+    def spoken(self) -> str:
+        """What is accepted, in words."""
+        return "a choice for all_reduce and reduce_scatter"
+
+    def accepts(self, name: str, value: Value, settings: Settings) -> bool:
+        """Say whether a value is accepted."""
+        parts = [part.partition(":") for part in written(value).lower().split(";") if part.strip()]
+        functions = {function.strip() if colon else "" for function, colon, _ in parts}
+        return "" in functions or {"allreduce", "reducescatter"} <= functions
 
 
 class StartsWith(NamedTuple):
@@ -244,7 +260,7 @@ class Same(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A folder that all ranks share: no rank or host in its name, and on no disk of a node's own."""
+    """A folder that all ranks share: no rank, host or job in its name, and on no disk of a node's own."""
 
     @property
     def spoken(self) -> str:
@@ -257,7 +273,9 @@ class Shared(NamedTuple):
         if len(settings.values(name)) > 1 or _OF_A_RANK.search(text):
             return False
         is_local = any(text == place or text.startswith(f"{place}/") for place in _OF_A_NODE)
-        return not (is_local and len(settings.values("place.host")) > 1)
+        nodes = [settings.values(name) for name in ("place.nodes", "args.trainer.num_nodes", "args.nnodes")]
+        is_spread = any((_number(written(number)) or 0) > 1 for said in nodes for number in said)
+        return not (is_local and (is_spread or len(settings.values("place.host")) > 1))
 
 
 def is_older(version: str, than: str) -> bool:

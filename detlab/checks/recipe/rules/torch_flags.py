@@ -32,8 +32,13 @@ IS_ON: Final = Need(("torch.deterministic", "args.deterministic_mode"), ON)
 """Torch's deterministic algorithms are on, or the framework is asked to turn them on."""
 
 
+_TURNS_ON: Final = ("megatron-lm", "megatron-bridge", "torchtitan")
+"""Frameworks whose deterministic mode turns torch's on; NeMo has a flag of its trainer for it."""
+
+
 def _mode(value: str) -> tuple[Filled, ...]:
-    return (Filled(value, "the framework's deterministic mode", (MODE,), overwrites=True),)
+    by = "the framework's deterministic mode"
+    return (Filled(value, by, (MODE,), overwrites=True, frameworks=_TURNS_ON),)
 
 
 _TORCHTITAN_SETS: Final = Filled(

@@ -60,21 +60,22 @@ Source = Run | Settings | Mapping[str, Any] | str | PathLike[str]
 
 
 class Format(NamedTuple):
-    """A format of files: whether a file looks like it, and how it is read."""
+    """A format of files: what they are called, whether one looks like it, and how it is read."""
 
     words: str
+    suffixes: tuple[str, ...]
     recognise: Callable[[Path, bytes], bool]
     read: Callable[[Path, bytes], Settings]
 
 
 FORMATS: Final[dict[str, Format]] = {
-    "log": Format("a log with Megatron-LM's arguments", megatron_log.recognise, megatron_log.read),
-    "json": Format("JSON", json_file.recognise, json_file.read),
-    "yaml": Format("YAML", yaml_file.recognise, yaml_file.read),
-    "overrides": Format("overrides such as model.seed=1", overrides.recognise, overrides.read),
-    "env": Format("a dump of an environment", environment.recognise, environment.read),
-    "toml": Format("TOML", toml_file.recognise, toml_file.read),
-    "script": Format("a launch script", script.recognise, script.read),
+    "log": Format("a log with Megatron-LM's arguments", (), megatron_log.recognise, megatron_log.read),
+    "json": Format("JSON", (".json",), json_file.recognise, json_file.read),
+    "yaml": Format("YAML", (".yaml", ".yml"), yaml_file.recognise, yaml_file.read),
+    "overrides": Format("overrides such as model.seed=1", (), overrides.recognise, overrides.read),
+    "env": Format("a dump of an environment", (), environment.recognise, environment.read),
+    "toml": Format("TOML", (".toml",), toml_file.recognise, toml_file.read),
+    "script": Format("a launch script", script.SUFFIXES, script.recognise, script.read),
 }
 """Every known format of files by its name, in the order in which they are tried."""
 
@@ -134,12 +135,16 @@ def _read_file(path: Path, format: str | None) -> Settings:
 
 
 def _recognised(path: Path, content: bytes) -> str:
-    """Name the first format that a file looks like; all but a log show it in their first lines."""
-    if path.suffix.lower() in _PROGRAMS:
+    """Name the format that a file is called, or the first it looks like; all but a log show it at once."""
+    suffix = path.suffix.lower()
+    if suffix in _PROGRAMS:
         raise InputError(
             f"{path} is a program, and nothing of a recipe is ever run.",
             "give the configuration that it writes out, or call dl.check_recipe() inside of it",
         )
+    called = next((name for name, format in FORMATS.items() if suffix in format.suffixes), "")
+    if called:
+        return called
     head = content[:_HEAD_BYTES]
     if len(head) < len(content):
         head = head[: head.rfind(b"\n") + 1] or head

@@ -38,7 +38,7 @@ def recognise(path: Path, content: bytes) -> bool:
     if b"\0" in content:
         return bool(re.match(rb"[^\0=\s]+=", content)) and not _is_wide(content)
     lines = [line for line in decoded(content).split("\n") if line.strip() and not line.startswith("#")]
-    if not lines or path.suffix.lower() in (".sh", ".bash", ".slurm", ".sbatch", ".yaml", ".yml"):
+    if not lines:
         return False
     if _DECLARED.match(lines[0]):
         return True

@@ -25,13 +25,14 @@ class Found:
     kinds: set[str] = field(default_factory=set)
     partly: set[str] = field(default_factory=set)
 
-    def say(self, name: str, value: Value, where: str = "") -> None:
+    def say(self, name: str, value: Value, where: str = "", condition: str = "") -> None:
         """Keep a setting; ``where`` is its place inside the source."""
-        self.settings.append(Setting(name, without_secrets(name, value), self.at(where)))
+        kept = without_secrets(name, _whole(value) if isinstance(value, str) else value)
+        self.settings.append(Setting(_whole(name), kept, _whole(self.at(where)), condition))
 
-    def say_variable(self, name: str, value: Value, where: str = "") -> None:
+    def say_variable(self, name: str, value: Value, where: str = "", condition: str = "") -> None:
         """Keep an environment variable, whose value is always text; None says that it is unset."""
-        self.say(f"env.{name}", None if value is None else as_text(value), where)
+        self.say(f"env.{name}", None if value is None else as_text(value), where, condition)
 
     def miss(self, where: str, what: str) -> None:
         """Keep a sentence about something that could not be read."""
@@ -51,3 +52,11 @@ class Found:
             problems=(*problems, *self.problems),
             partly=frozenset(self.partly - self.kinds),
         )
+
+
+def _whole(text: str) -> str:
+    """Join halves of characters, and show those that are alone, which no text of a table can hold."""
+    if text.isascii():
+        return text
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return joined.encode("utf-8", "backslashreplace").decode("utf-8")

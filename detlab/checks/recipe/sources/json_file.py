@@ -19,10 +19,8 @@ _START: Final = re.compile(rb"\{|\[\s*[\[{\"\]]")
 
 
 def recognise(path: Path, content: bytes) -> bool:
-    """Say whether a file is named as JSON, or begins as it."""
-    return path.suffix.lower() == ".json" or bool(
-        _START.match(content.removeprefix(codecs.BOM_UTF8).lstrip())
-    )
+    """Say whether a file begins as JSON."""
+    return bool(_START.match(content.removeprefix(codecs.BOM_UTF8).lstrip()))
 
 
 def read(path: Path, content: bytes) -> Settings:

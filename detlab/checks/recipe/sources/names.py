@@ -225,6 +225,23 @@ _NEGATIONS: Final[dict[str, str]] = {
 """Flags that turn off what they name, beside those that begin with ``--no-``."""
 
 
+_SWITCHES: Final = frozenset(
+    """
+    deterministic_mode cross_entropy_loss_fusion tp_comm_overlap moe_router_fusion
+    moe_router_aux_loss_fusion moe_aux_loss_fusion moe_grouped_gemm use_transformer_engine_op_fuser
+    use_flash_attn bf16 fp16 sequence_parallel use_distributed_optimizer overlap_grad_reduce
+    overlap_param_gather swiglu use_mcore_models finetune async_save manual_gc mock_data
+    """.split()
+)
+"""Arguments of Megatron-LM that are flags and take no value."""
+
+
+def is_switch(name: str) -> bool:
+    """Say whether a flag of a command line, written without its dashes in front, takes no value."""
+    plain = name.replace("-", "_")
+    return plain in _SWITCHES or plain in _NEGATIONS or plain.startswith("no_")
+
+
 def flag(name: str, value: Value, framework: str = "") -> tuple[str, Value]:
     """Give the argument that a flag of a command line sets, and its value.
 

@@ -59,7 +59,8 @@ def run_settings(run: Run) -> Settings:
     """
     found = Found(run.label)
     headers = {rank.header.rank: rank.header.recipe for rank in run.ranks}
-    for said, ranks in _by_value(headers):
+    told = _by_value(headers)
+    for said, ranks in [*told, *_unset(told, headers)]:
         is_every = len(ranks) == len(headers) > 1
         who = "every rank" if is_every else f"{plural('rank', len(ranks))} {spans(ranks)}"
         found.say(said.name, said.value, f"{who}: {said.where}")
@@ -67,8 +68,11 @@ def run_settings(run: Run) -> Settings:
     for leaf in walk({"layout": dict(run.manifest.layout)}):
         found.say(f"place.{leaf.where}", leaf.value, f"manifest: {leaf.where}")
     _tell_kinds(headers, found)
-    if not any(headers.values()):
+    silent = [rank for rank, recipe in headers.items() if not recipe]
+    if len(silent) == len(headers):
         found.miss("recipe", "no rank says how it was set up")
+    elif silent:
+        found.miss(f"{plural('rank', len(silent))} {spans(silent)}", "no word of how it was set up")
     prefixes = _prefixes(headers.values())
     if not prefixes:
         found.kinds.discard("env")  # two recorders that keep nothing in common say nothing whole
@@ -88,6 +92,29 @@ def _by_value(headers: Mapping[int, Mapping[str, object]]) -> list[tuple[_Said, 
             key = (said.name, repr(said.value), said.where)  # True and 1 are two values
             found.setdefault(key, (said, []))[1].extend(ranks)
     return [(said, sorted(ranks)) for said, ranks in found.values()]
+
+
+def _unset(
+    told: Iterable[tuple[_Said, list[int]]], headers: Mapping[int, Mapping[str, Any]]
+) -> Iterator[tuple[_Said, list[int]]]:
+    """Give the variables and versions that some ranks have and others, which list theirs too, have not."""
+    holders: dict[_Said, set[int]] = {}
+    for said, ranks in told:
+        if said.name.startswith(("env.", "version.")):
+            holders.setdefault(said._replace(value=None), set()).update(ranks)
+    for said, held in holders.items():
+        others = [rank for rank in headers if rank not in held and _lists(headers[rank], said.name)]
+        if others:
+            yield said, sorted(others)
+
+
+def _lists(recipe: Mapping[str, Any], name: str) -> bool:
+    """Say whether a rank lists all of its variables, or versions."""
+    kind, _, rest = name.partition(".")
+    if kind == "env":
+        return "env" in recipe and rest.startswith(_told(recipe))
+    state = recipe.get("state")
+    return isinstance(state, Mapping) and bool(state.get("versions"))
 
 
 def _said(section: str, content: object) -> Iterator[_Said]:

@@ -19,12 +19,12 @@ from detlab.checks.recipe.sources.overrides import OVERRIDE, say_override
 from detlab.checks.recipe.sources.reading import decoded
 from detlab.checks.recipe.sources.run import FIRST_PREFIXES
 from detlab.checks.recipe.sources.shell.expand import Field, Variable
-from detlab.checks.recipe.sources.shell.interpret import Script, Started
+from detlab.checks.recipe.sources.shell.interpret import SUCCEEDS, Script, Started
 from detlab.checks.recipe.sources.shell.words import UnfinishedError
 from detlab.checks.recipe.sources.values import literal
 from detlab.errors import InputError
 
-_SUFFIXES: Final = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".sub")
+SUFFIXES: Final = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".sub")
 _SHEBANG: Final = re.compile(rb"#!\s*\S*(?:/env\s+(?:-\S+\s+)*)?(?:/|\b)(?:ba|da|z|k)?sh\b")
 _COMMAND: Final = re.compile(
     r"(?m)^[ \t]*(?:(?:export|declare|typeset)\s+[-\w]|(?:[A-Za-z_]\w*=\S*[ \t]+)*"
@@ -32,6 +32,8 @@ _COMMAND: Final = re.compile(
 )
 _SBATCH: Final = re.compile(r"(?m)^#SBATCH\s+--export[= ](\S+)")
 _FLAG: Final = re.compile(r"--?[A-Za-z_][\w.-]*")
+_ARGUMENTS: Final = re.compile(r"(?i)args|arguments|opts|options|flags|extra|overrides|params")
+"""What stands in the name of a variable that holds arguments."""
 _CONFIGS: Final = re.compile(r"(?:.*[._])?(?:yaml_cfg|config_file|config|cfg|deepspeed_config|config_path)")
 _FRAMEWORKS: Final = {
     "torchtitan": "torchtitan",
@@ -48,9 +50,8 @@ _PLACES: Final = {
 
 
 def recognise(path: Path, content: bytes) -> bool:
-    """Say whether a file is a shell script, by its name, its first line or a command that launches."""
-    is_named = path.suffix.lower() in _SUFFIXES
-    return is_named or bool(_SHEBANG.match(content)) or bool(_COMMAND.search(decoded(content)))
+    """Say whether a file is a shell script, by its first line or a command that launches."""
+    return bool(_SHEBANG.match(content)) or bool(_COMMAND.search(decoded(content)))
 
 
 def read(path: Path, content: bytes) -> Settings:
@@ -73,12 +74,40 @@ def read(path: Path, content: bytes) -> Settings:
     if chosen:
         _say_environment(chosen, script, found, text)
         _say_program([each for each in script.started if _is_same(each, chosen)], found, framework)
+        found.settings = _decided(found.settings, chosen.conditions)
         _tell_others([each for each in script.started if not _is_same(each, chosen)], found)
     else:
         _say_exports(script, found)
+        found.settings = _decided(found.settings, ())
     found.problems = list(dict.fromkeys(found.problems))
     found.settings = list({repr(each): each for each in found.settings}.values())
     return found.finish(path.name, framework)
+
+
+def _decided(said: Sequence[Setting], held: Sequence[str]) -> list[Setting]:
+    """Leave a condition with those settings alone of which nothing is said for where it is not met.
+
+    Parameters
+    ----------
+    said
+        The settings, each with the condition of its line.
+    held
+        The conditions under which the program starts: they are met.
+    """
+    conditions: dict[str, set[str]] = {}
+    for each in said:
+        conditions.setdefault(each.name, set()).add("" if _is_met(each.condition, held) else each.condition)
+    return [each._replace(condition="") if _is_settled(conditions[each.name]) else each for each in said]
+
+
+def _is_met(condition: str, held: Sequence[str]) -> bool:
+    return condition in held or condition.endswith(SUCCEEDS)
+
+
+def _is_settled(conditions: set[str]) -> bool:
+    """Say whether one of several conditions is met in any run: none, or a branch and its ``else``."""
+    branches = ("only in the if of", "only in the else of")
+    return "" in conditions or all(any(each.startswith(part) for each in conditions) for part in branches)
 
 
 def _is_same(started: Started, chosen: Started) -> bool:
@@ -126,9 +155,10 @@ def _say_program(alternatives: Sequence[Started], found: Found, framework: str) 
     for each in alternatives:
         own = Found(found.place)
         own.say("args.script", each.launch.script, _at(each.launch.line, each.condition))
-        for name, value, where in _launcher_options(each.launch.launcher):
-            own.say(name, value, where)
+        for name, value, where, condition in _launcher_options(each.launch.launcher):
+            own.say(name, value, where, condition)
         is_whole &= _say_arguments(each.launch.arguments, own, framework)
+        own.settings = _last(own.settings)
         found.problems += own.problems
         for setting in own.settings:
             said.setdefault((setting.name, repr(setting.value)), []).append((setting, each.given))
@@ -140,9 +170,30 @@ def _say_program(alternatives: Sequence[Started], found: Found, framework: str) 
                 if is_always or not given or "(" in setting.where
                 else f"{setting.where} ({given})"
             )
-            found.settings.append(setting._replace(where=where))
+            condition = setting.condition or ("" if is_always else given)
+            found.settings.append(setting._replace(where=where, condition=condition))
     if is_whole:
         found.kinds.add("args")
+
+
+def _last(said: Sequence[Setting]) -> list[Setting]:
+    """Leave out what a later argument of the same command replaces, as argparse reads it."""
+    replaced: dict[str, str] = {}
+    kept: list[Setting] = []
+    certain: set[str] = set()
+    for each in reversed(said):
+        if each.name in certain:
+            replaced.setdefault(each.name, each.where.partition(": ")[2])
+            continue
+        kept.append(each)
+        if not each.condition:
+            certain.add(each.name)
+    return [
+        each._replace(where=f"{each.where}, over {replaced[each.name]}")
+        if each.name in replaced and not each.condition and replaced[each.name] not in each.where
+        else each
+        for each in reversed(kept)
+    ]
 
 
 def _say_environment(chosen: Started, script: Script, found: Found, text: str) -> None:
@@ -185,19 +236,20 @@ def _say_variable(name: str, held: Sequence[Variable], found: Found) -> None:
     for each in held:
         over = f", over line {', '.join(map(str, each.over))}" if each.over else ""
         if each.fields is None:
-            found.say_variable(name, None, f"{_at(each.line, each.condition)}: unset{over}")
+            where = f"{_at(each.line, each.condition)}: unset{over}"
+            found.say_variable(name, None, where, each.condition)
             continue
         conditions = [each.condition, *(part.condition for part in each.fields)]
         condition = next((condition for condition in conditions if condition), "")
         text = " ".join(part.text for part in each.fields)
-        found.say_variable(name, text, f"{_at(each.line, condition)}{over}")
+        found.say_variable(name, text, f"{_at(each.line, condition)}{over}", condition)
 
 
 def _at(line: int, condition: str) -> str:
     return f"line {line} ({condition})" if condition else f"line {line}"
 
 
-def _launcher_options(words: Sequence[Field]) -> Iterator[tuple[str, Value, str]]:
+def _launcher_options(words: Sequence[Field]) -> Iterator[tuple[str, Value, str, str]]:
     """Give what the launcher is told of processes and nodes."""
     for number, word in enumerate(words):
         option, equals, value = word.text.partition("=")
@@ -205,7 +257,8 @@ def _launcher_options(words: Sequence[Field]) -> Iterator[tuple[str, Value, str]
         given = word._replace(text=value) if equals else words[number + 1 : number + 2]
         if name and option.startswith("-") and given:
             held = given if isinstance(given, Field) else given[0]
-            yield name, literal(held.text), _at(word.line, word.condition or held.condition)
+            condition = word.condition or held.condition
+            yield name, literal(held.text), _at(word.line, condition), condition
 
 
 def _say_arguments(words: Sequence[Field], found: Found, framework: str) -> bool:
@@ -225,7 +278,7 @@ def _say_arguments(words: Sequence[Field], found: Found, framework: str) -> bool
             condition = next((each.condition for each in (word, *values) if each.condition), "")
             where = _at(word.line, condition)
             name, value = _flag(word.text.partition("=")[0], [each.text for each in values], framework)
-            found.say(name, value, where)
+            found.say(name, value, where, condition)
             if _CONFIGS.fullmatch(name.removeprefix("args.")) and isinstance(value, str):
                 found.miss(where, f"what {value} sets is not read; give that file too")
                 is_whole = False
@@ -244,12 +297,20 @@ def _values(word: Field, words: Sequence[Field], at: int) -> tuple[list[Field], 
     while at < len(words) and not equals:
         text = words[at].text
         is_number = re.fullmatch(r"-\.?[0-9].*", text)
-        is_other = (text.startswith("-") and not is_number) or (words[at].is_open and bool(values))
+        is_other = (text.startswith("-") and not is_number) or _is_more(word, words[at], values)
         if is_other or text == "$@" or (values and (OVERRIDE.fullmatch(text) or text.startswith("~"))):
             break
         values.append(words[at])
         at += 1
     return values, at
+
+
+def _is_more(flag: Field, word: Field, values: Sequence[Field]) -> bool:
+    """Say whether a variable behind a flag is more arguments, and not the value of the flag."""
+    if not word.is_open:
+        return False
+    is_switch = names.is_switch(flag.text.lstrip("-"))
+    return bool(values) or is_switch or bool(_ARGUMENTS.search(word.text))
 
 
 def _flag(flag: str, values: Sequence[str], framework: str) -> tuple[str, Value]:

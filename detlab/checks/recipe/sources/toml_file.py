@@ -18,10 +18,8 @@ _PAIR: Final = re.compile(rb"^[A-Za-z0-9_.-]+[ \t]+=[ \t]+\S", re.MULTILINE)
 
 
 def recognise(path: Path, content: bytes) -> bool:
-    """Say whether a file is named as TOML, or has tables and pairs as it has."""
-    return path.suffix.lower() == ".toml" or (
-        bool(_TABLE.search(content) and _PAIR.search(content)) and not content.startswith(b"#!")
-    )
+    """Say whether a file has tables and pairs as TOML has."""
+    return bool(_TABLE.search(content) and _PAIR.search(content)) and not content.startswith(b"#!")
 
 
 def read(path: Path, content: bytes) -> Settings:

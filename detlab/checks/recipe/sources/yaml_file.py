@@ -23,8 +23,8 @@ _ORDINARY_TAGS: Final = "tag:yaml.org,2002:"
 
 
 def recognise(path: Path, content: bytes) -> bool:
-    """Say whether a file is named as YAML, or begins with a key and a colon."""
-    return path.suffix.lower() in (".yaml", ".yml") or bool(_START.match(decoded(content)))
+    """Say whether a file begins with a key and a colon."""
+    return bool(_START.match(decoded(content)))
 
 
 def read(path: Path, content: bytes) -> Settings:

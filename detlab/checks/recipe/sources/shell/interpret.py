@@ -23,6 +23,9 @@ _OPENS: Final = {
 }
 _IN_CASE: Final = "only in the case"
 """How the condition of a branch of ``case`` begins, where parentheses end patterns."""
+SUCCEEDS: Final = "succeeds"
+"""How the condition of a command ends that follows, by ``&&``, one that is no test and should not fail."""
+_TESTS: Final = frozenset({"[", "[[", "test", "!"})
 _CLOSES: Final = frozenset({"fi", "done", "esac"})
 _SKIPPED: Final = frozenset({"then", "do", "!", "{", "}", "time", "elif", "else"})
 _MAX_DEPTH: Final = 10
@@ -33,14 +36,19 @@ _MAX_COMMANDS: Final = 20_000
 class Started:
     """A program that the script starts, with the environment that it exports at that line.
 
-    ``condition`` is that of the command; ``given`` the one under which the text of the command is what it is,
-    where it comes out of a variable as a whole.
+    ``conditions`` are those of the command; ``given`` is the one under which the text of the command is what
+    it is, where it comes out of a variable as a whole.
     """
 
     launch: Launch
     environment: dict[str, list[Variable]]
-    condition: str = ""
+    conditions: tuple[str, ...] = ()
     given: str = ""
+
+    @property
+    def condition(self) -> str:
+        """The innermost condition; empty for none."""
+        return self.conditions[-1] if self.conditions else ""
 
 
 @dataclass
@@ -66,6 +74,7 @@ class Script:
     _saved: list[Variables] = field(default_factory=list)
     _depth: int = 0
     _given: str = ""
+    _follows_test: bool = False
     _num_commands: int = 0
 
     def run(self, text: str, line: int = 1) -> None:
@@ -101,6 +110,8 @@ class Script:
             if named:
                 at = self._define(named, commands, at)
                 continue
+            before = commands[at - 1].words[0].text if at and commands[at - 1].words else ""
+            self._follows_test = before in _TESTS
             try:
                 self._command(command)
             except UnfinishedError as error:
@@ -148,7 +159,9 @@ class Script:
         outer = self._conditions
         self._conditions = list(outer)
         if command.before in ("&&", "||"):
-            self._conditions.append(f"only if the command before it on line {words[0].line} allows")
+            is_chain = command.before == "&&" and not self._follows_test
+            what = SUCCEEDS if is_chain else "allows"
+            self._conditions.append(f"only if the command before it on line {words[0].line} {what}")
         try:
             self._simple(words, command)
         finally:
@@ -248,7 +261,7 @@ class Script:
             self._inner(launch, variables)
         elif launch.script:
             environment = variables.environment()
-            self.started.append(Started(launch, environment, self._condition, self._given))
+            self.started.append(Started(launch, environment, tuple(self._conditions), self._given))
 
     def _inner(self, launch: Launch, variables: Variables) -> None:
         """Follow the script that a shell is given as text; what wraps the shell wraps its programs."""
@@ -262,6 +275,7 @@ class Script:
             own.variables = [*launch.variables, *own.variables]
             own.only = own.only if launch.only is None else launch.only | (own.only or set())
             own.starts = own.starts or launch.starts
+            each.conditions = (*self._conditions, *each.conditions)
             self.started.append(each)
 
     def _bodies(self, command: Command, fields: Sequence[Field]) -> None:

@@ -170,6 +170,7 @@ class _Lexer:
         if self._is_file:
             self._is_file = False
         elif token.text == "[[" and not self._command.words:
+            self._command.words.append(token)
             self._skip_to("]]", "test")
         else:
             self._command.words.append(token)
