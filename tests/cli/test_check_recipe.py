@@ -112,3 +112,8 @@ def test_reading_a_recipe_needs_no_torch(recipes):
         f"assert main(['check', 'recipe', {recipes[0]!r}]) == 0; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_framework_for_two_recipes_is_refused(recipes, capsys):
+    assert main(["check", "recipe", *recipes, "--framework", "torch"]) == 2
+    assert "--framework is for the rules of one recipe" in capsys.readouterr().err

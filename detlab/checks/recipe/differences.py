@@ -86,7 +86,7 @@ def _plain(name: str, value: Value) -> str:
     if not name.startswith(_NUMBERED):
         return text
     if text.lower() in ("true", "false"):
-        return text.lower()
+        return repr(float(text.lower() == "true"))  # a flag may be written as 1 or 0
     try:
         return repr(float(text))
     except ValueError:

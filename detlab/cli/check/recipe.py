@@ -35,7 +35,10 @@ def run(args: argparse.Namespace) -> int:
     """Check; exit with 0 for a pass, 1 for a failure, 2 where it cannot be decided."""
     from detlab.checks import check_recipe, compare_recipes
     from detlab.cli.outcome import finish
+    from detlab.errors import InputError
 
     if args.b is not None:
+        if args.framework is not None:
+            raise InputError("--framework is for the rules of one recipe.", "leave it out, or give A alone")
         return finish(compare_recipes(args.a, args.b), args)
     return finish(check_recipe(args.a, framework=args.framework), args)

@@ -254,3 +254,15 @@ def test_nothing_of_the_recipes_is_changed():
     before = dict(a.by_name), dict(b.by_name)
     compare_recipes(a, b)
     assert (a.by_name, b.by_name) == before
+
+
+@pytest.mark.parametrize("name", ["place.nodes", "place.processes_per_node"])
+def test_another_number_of_processes_breaks_the_comparison(name):
+    result = compare_recipes(settings({name: 8}), settings({name: 16}))
+    assert result.findings.select("component", "group").rows() == [("parallel layout", BREAKS)]
+
+
+@pytest.mark.parametrize(("on", "off"), [(True, False), (1, 0), ("true", "False"), ("1", "0")])
+def test_a_flag_is_equal_however_it_is_written(on, off):
+    sides = [settings({"args.bf16": True, "args.fp16": False}), settings({"args.bf16": on, "args.fp16": off})]
+    assert compare_recipes(*sides).findings.is_empty()
