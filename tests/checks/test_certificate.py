@@ -293,7 +293,7 @@ def test_runs_of_which_all_share_nothing_are_not_certified_by_pairs_that_do(what
 def test_runs_of_one_label_are_told_apart_with_their_hosts():
     found = certify([deterministic("a", label="x", host="n0"), deterministic("b", label="x", host="n1")])
     assert found.scope.allocation == "other"
-    assert found.scope.hosts == {"x (1)": ("n0",), "x (2)": ("n1",)}
+    assert found.scope.hosts == {"x [1]": ("n0",), "x [2]": ("n1",)}
 
 
 def test_the_same_hosts_are_claimed_only_where_every_rank_named_its_host():
@@ -320,10 +320,12 @@ def test_a_recipe_that_the_runs_did_not_follow_certifies_nothing(env, recipe):
 
 
 def test_a_recipe_that_the_runs_followed_is_named_without_what_is_in_it():
-    recipe = {"NCCL_ALGO": "Ring", "HF_TOKEN": "not for a certificate"}
     runs = [deterministic(name, NCCL_ALGO="Ring") for name in "ab"]
-    assert certify(runs, recipe={"NCCL_ALGO": "Ring"}).verdict == "pass"
-    assert certify(runs, recipe=recipe).scope.recipe == "a mapping of 2 settings"
+    flags = {"deterministic": True, "deterministic_warn_only": False, "cudnn_benchmark": False}
+    recipe = {"framework": "torch", "torch": flags, "env": {"NCCL_ALGO": "Ring"}}
+    assert certify(runs, recipe=recipe).verdict == "pass"
+    secret = {"NCCL_ALGO": "Ring", "HF_TOKEN": "not for a certificate"}
+    assert certify(runs, recipe=secret).scope.recipe == "a mapping of 2 settings"
 
 
 def test_a_resume_that_cannot_be_compared_is_no_certificate():

@@ -22,7 +22,7 @@ PLOTLY = "application/vnd.plotly.v1+json"
 def drawn(fig):
     """The picture in the twin of a figure, as an element tree."""
     source = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', fig.static_html())[1]
-    return ElementTree.fromstring(base64.b64decode(source))  # noqa: S314 - our own
+    return ElementTree.fromstring(base64.b64decode(source))
 
 
 def words(tree):

@@ -2,81 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from itertools import combinations
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import polars as pl
 
 from detlab.checks.certificate.gates import (
     Gate,
     checked,
-    common_ranks,
-    common_steps,
     negative_controls,
     repeatability,
     resumed,
 )
+from detlab.checks.certificate.scope import Scope, scope_of
 from detlab.checks.result import CheckResult, Verified
-from detlab.comparison.facts import recorded_hosts
+from detlab.checks.tax.times import unique_labels
 from detlab.comparison.text import as_html
 from detlab.errors import InputError
 from detlab.readers import as_run
-from detlab.run import Run, spans
-from detlab.text import plural
+from detlab.run import Run
 
 __all__ = ["Certificate", "Gate", "Scope", "certify"]
 
 REQUIRED: Final = ("recipe", "same setup", "repeatability", "negative controls")
 """Gates without which nothing is certified; what another gate did not show is only told."""
-
-Allocation = Literal["same", "other", "not known"]
-
-
-class Scope(NamedTuple):
-    """What a certificate is about, and about nothing else.
-
-    Attributes
-    ----------
-    recipe
-        Where the recipe was read.
-    runs
-        Labels of the runs.
-    steps, ranks
-        Steps and global ranks that all runs show, as text such as ``1-3``.
-    world_size
-        Number of ranks that trained; 0 where it is not known.
-    layout
-        Size of each parallel axis.
-    allocation
-        Whether every rank ran on the same host in all runs, some on another, or that is not known of all.
-    hosts
-        The hosts of each run by its label.
-    resumes
-        Number of resumes that were checked.
-    """
-
-    recipe: str
-    runs: tuple[str, ...]
-    steps: str
-    ranks: str
-    world_size: int
-    layout: Mapping[str, int]
-    allocation: Allocation
-    hosts: Mapping[str, tuple[str, ...]]
-    resumes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the scope as it stands in the document."""
-        hosts = {label: list(each) for label, each in self.hosts.items()}
-        return {**self._asdict(), "runs": list(self.runs), "layout": dict(self.layout), "hosts": hosts}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -197,7 +152,7 @@ def certify(
         resume,
         negative_controls(loaded, equal, resume),
     )
-    scope = _scope(loaded, recipe, len(pairs))
+    scope = scope_of(loaded, recipe, len(pairs))
     return Certificate(scope, gates, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
@@ -225,14 +180,8 @@ def _several(runs: Sequence[Source]) -> Sequence[Source]:
 
 def _told_apart(runs: Sequence[Run]) -> list[Run]:
     """Give runs of one label a number behind it: all that is said of them is said by their labels."""
-    labels = Counter(run.label for run in runs)
-    seen: Counter[str] = Counter()
-    named = []
-    for run in runs:
-        seen[run.label] += 1
-        several = labels[run.label] > 1
-        named.append(replace(run, label=f"{run.label} ({seen[run.label]})") if several else run)
-    return named
+    labels = unique_labels([run.label for run in runs])
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
 def _recipes(runs: Sequence[Run], recipe: Any) -> list[Any]:
@@ -307,40 +256,3 @@ def _resume(runs: Sequence[Run], pair: _Pair) -> CheckResult:
                 first = other.findings["found"][0]
                 raise InputError(f"{side.label} is of another recipe than {runs[0].label}: {first}")
     return check_resume(*sides)
-
-
-def _scope(runs: Sequence[Run], recipe: Any, num_resumes: int) -> Scope:
-    traced = [run for run in runs if run.ranks]
-    first = traced[0].manifest if traced else None
-    hosts = {run.label: recorded_hosts(run) for run in traced if recorded_hosts(run)}
-    return Scope(
-        recipe=_named(recipe),
-        runs=tuple(run.label for run in runs),
-        steps=spans(common_steps(runs)),
-        ranks=spans(common_ranks(traced)),
-        world_size=first.world_size if first else 0,
-        layout=dict(first.layout) if first else {},
-        allocation=_allocation(runs),
-        hosts=hosts,
-        resumes=num_resumes,
-    )
-
-
-def _named(recipe: Any) -> str:
-    """Name a recipe; what is in it stays there, for it may hold secrets."""
-    if recipe is None:
-        return "as each run recorded it"
-    if isinstance(recipe, Mapping):
-        return f"a mapping of {len(recipe)} {plural('setting', len(recipe))}"
-    return str(getattr(recipe, "label", recipe))
-
-
-def _allocation(runs: Sequence[Run]) -> Allocation:
-    """Say whether each rank ran on the host that it ran on before; ranks without a trace may not have."""
-    places = [{rank.header.rank: rank.header.recipe.get("host") for rank in run.ranks} for run in runs]
-    for a, b in combinations(places, 2):
-        if any(a[rank] and b[rank] and a[rank] != b[rank] for rank in a.keys() & b.keys()):
-            return "other"
-    size = max((run.manifest.world_size for run in runs), default=0)
-    known = all(len([host for host in each.values() if host]) == max(size, 1) for each in places)
-    return "same" if len(runs) > 1 and known else "not known"
