@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle  # noqa: TID251 - the format is a pickle; see above how it is kept to data
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from detlab.checks.checkpoints.dtypes import ITEM_SIZE
@@ -107,22 +107,30 @@ class _Size(metaclass=_Fixed):
 class _Joined(metaclass=_Fixed):
     """A path of pathlib."""
 
-    def __new__(cls, *parts: Any) -> Any:
-        return "/".join(map(str, parts))
+    def __new__(cls, *parts: str) -> Any:
+        return "/".join(parts)
 
 
 class _Mapping(metaclass=_Fixed):
     """An ordered mapping."""
 
     def __new__(cls, pairs: Any = ()) -> Any:
-        return dict(pairs)
+        listed = [(key, value) for key, value in pairs]
+        _refuse_nested(key for key, _ in listed)
+        return dict(listed)
 
 
 class _Layout(metaclass=_Fixed):
     """The layout of a tensor, by its name."""
 
     def __new__(cls, name: Any) -> Any:
-        return str(name)
+        return name
+
+
+def _refuse_nested(keys: Iterable[Any]) -> None:
+    """Refuse keys that hold others: the hash of a few nested tuples can take forever."""
+    if not all(isinstance(key, (str, int, float, Record, type(None))) for key in keys):
+        raise InputError("it holds a mapping whose keys are neither words, numbers nor metadata")
 
 
 _HOME: Final = "torch.distributed.checkpoint.metadata"
@@ -172,6 +180,17 @@ class _DataUnpickler(pickle._Unpickler):
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in _OPCODES
     }
+
+    def _set_item(self: Any) -> None:
+        _refuse_nested(self.stack[-2:-1])
+        pickle._Unpickler.dispatch[pickle.SETITEM[0]](self)
+
+    def _set_items(self: Any) -> None:
+        _refuse_nested(self.stack[::2])
+        pickle._Unpickler.dispatch[pickle.SETITEMS[0]](self)
+
+    dispatch[pickle.SETITEM[0]] = _set_item
+    dispatch[pickle.SETITEMS[0]] = _set_items
 
     def find_class(self, module: str, name: str) -> Any:
         """Give what a name means here.

@@ -236,6 +236,7 @@ def _result(
         )
         for each in lost
     ]
+    problems += [*_without_control(judged, ran, asked), *_nothing_equal(judged)]
     return CheckResult(
         "resume",
         _labels(sides),
@@ -245,6 +246,22 @@ def _result(
         tuple(problems),
         (*_said(judged), *judged.notes, *_of_controls(ran, asked)),
         pl.DataFrame(as_rows(ran), _TABLE),
+    )
+
+
+def _without_control(judged: Judged, ran: list[Control], asked: bool) -> list[Problem]:
+    """Say what was found equal in a way that no control could make unequal, such as a loss of NaN alone."""
+    had = {each.component for each in ran}
+    lost = [each for each in dict.fromkeys(each.what for each in judged.verified) if each not in had]
+    why = "no control could be run: nothing in it that a failed restore would change"
+    return [Problem("negative control", f"{each}: {why}") for each in lost] if asked else []
+
+
+def _nothing_equal(judged: Judged) -> list[Problem]:
+    """Say that a check which looked at books and arguments alone has shown nothing."""
+    shown = judged.verified or any(row["severity"] == "error" for row in judged.findings)
+    return (
+        [] if shown else [Problem("resume", "nothing was found that shows a resume: no state, data or step")]
     )
 
 

@@ -125,8 +125,8 @@ RULES: Final = (
     Rule(BOOKKEEPING, r"^(?:[\w-]+\.)*(?:args|run_config|ds_config)\..*(?:load|save|exit|interval|profile|"
          r"timing|log|rank|world_size|iteration|cache|ckpt|checkpoint|one_logger|train_iters|finetune$)",
          "scalar", "Megatron"),
-    Rule(RECIPE, r"^(?:[\w-]+\.)*(?:args|run_config|ds_config|config|hparams|hyper_parameters)(?:\.|$)", "",
-         "Megatron, DeepSpeed"),
+    Rule(RECIPE, r"^(?:[\w-]+\.)*(?:args|run_config|ds_config|config|hparams|hyper_parameters)(?:\.|$)",
+         "scalar", "Megatron, DeepSpeed"),
     Rule(RECIPE, r"(?:^|\.)(?:dp|mp|tp|pp)_world_size$", "", "DeepSpeed"),
     Rule(BOOKKEEPING, r"param_state_sharding_type|per_bucket_numel", "scalar", "Megatron"),
     Rule(BOOKKEEPING, r"rerun_state_machine", "scalar", "Megatron"),

@@ -19,9 +19,10 @@ from detlab.checks.resume.words import MORE_COLUMNS, counted, listed
 from detlab.comparison.text import PROVES
 from detlab.digest import ALGORITHM, fold, signature, zeros_digest
 from detlab.errors import NotComparable
-from detlab.run import Run
+from detlab.run import Run, spans
 from detlab.schema import Coordinate, Evidence, Meta, Phase, Side
 from detlab.store import RankTrace, select_segments
+from detlab.text import plural
 
 SAVED: Final = "saved"
 LOADED: Final = "loaded"
@@ -144,18 +145,18 @@ def saved_before(
     Raises
     ------
     NotComparable
-        The reference saved at several steps, and none of these is the step of the load.
+        The reference saved at no step that is that of the load.
     """
     steps = sorted({each.step for each in ours if each.moment == SAVED})
     loads = sorted({each.step + (offset or 0) for each in theirs if each.moment == LOADED})
-    if len(steps) <= 1 or not loads:
+    if not loads or not steps or (len(steps) == 1 and loads[-1] <= 1):
         return of_moment(ours, SAVED)
     # A recorder counts a state to the step before or after it.
     step = next((each for each in (loads[-1], loads[-1] - 1, loads[-1] + 1) if each in steps), None)
     if step is None:
         raise NotComparable(
-            f"the reference saved its state at steps {', '.join(map(str, steps))}, and the resumed run "
-            f"loaded at step {loads[-1]}.",
+            f"the reference saved its state at {plural('step', len(steps))} {spans(steps)}, and the "
+            f"resumed run loaded at step {loads[-1]}.",
             "record it with its global step, Recorder(…, start_step=…), or give offset=N",
         )
     return of_moment(ours, SAVED, step)
@@ -239,8 +240,8 @@ def _outcome(a: Recorded | None, b: Recorded | None) -> tuple[str, str | None]:
 
 def silent(
     ours: Mapping[Key, Recorded], theirs: Mapping[Key, Recorded]
-) -> tuple[dict[Key, Recorded], list[NotChecked], list[Problem]]:
-    """Set the components aside of which the resumed run recorded nothing at all.
+) -> tuple[dict[Key, Recorded], dict[Key, Recorded], list[NotChecked], list[Problem]]:
+    """Set the components aside of which one run recorded nothing at all.
 
     An optimizer is one: where any of its parts was recorded, a part that is not there is missing.
 
@@ -248,6 +249,8 @@ def silent(
     -------
     ours
         The states of the reference that are left.
+    theirs
+        Those of the resumed run.
     not_checked, problems
         What was set aside; it makes a check without findings invalid.
     """
@@ -264,8 +267,16 @@ def silent(
     not_checked = [
         NotChecked(name, f"{why}, the reference {counted(num, 'state')}") for name, num in lost.items()
     ]
+    known = {_family(each) for each in ours.values()}
+    alone = {
+        component_of(each.name, is_tensor=each.is_tensor)
+        for each in theirs.values()
+        if _family(each) not in known
+    }
+    not_checked += [NotChecked(name, "the reference recorded nothing of it") for name in sorted(alone)]
     problems = [Problem("state at load", f"{name}: {why}") for name in lost]
-    return kept, not_checked, problems
+    theirs = {key: each for key, each in theirs.items() if _family(each) in known}
+    return kept, theirs, not_checked, problems
 
 
 def _family(each: Recorded) -> str:
@@ -297,20 +308,26 @@ def judge_first_use(
 ) -> Judged:
     """Say of states that were loaded as saved whether something wrote to them before their first use."""
     lost: list[tuple[Recorded, bool]] = []
-    held = 0
+    held: dict[str, list[Recorded]] = {}
     for key, each in used.items():
         before = saved.get(key), loaded.get(key)
         if before[0] is None or before[1] is None or _outcome(*before)[0] != "equal":
             continue
         outcome = _outcome(before[1], each)[0]
-        held += outcome == "equal"
+        if outcome == "equal":
+            held.setdefault(component_of(each.name, is_tensor=each.is_tensor), []).append(each)
         if outcome in ("different", "changed"):
             lost.append((each, each.digest in initial.get(key, set())))
-    verified: tuple[Verified, ...] = ()
-    if held and not lost:
-        verified = (
-            Verified(RNG, f"{counted(held, 'state')} at first use as loaded", PROVES[Evidence.EXACT]),
+    wrong = {component_of(each.name, is_tensor=each.is_tensor) for each, _ in lost}
+    verified = tuple(
+        Verified(
+            component,
+            f"{counted(len(states), 'state')} at first use as loaded",
+            PROVES[min(each.evidence for each in states)],
         )
+        for component, states in held.items()
+        if component not in wrong
+    )
     return Judged(tuple(_overwritten(lost)), verified)
 
 

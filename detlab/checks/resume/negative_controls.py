@@ -15,7 +15,7 @@ from detlab.checks.resume.components import OPTIMIZER, ORDER, POSITION, componen
 from detlab.checks.resume.data_calls import DataSequence, judge_data
 from detlab.checks.resume.events import Key, Recorded, judge_first_use, state_rows
 from detlab.checks.resume.numbers import Numbers, altered, judge_numbers, metric_component
-from detlab.checks.resume.samples import Batch, Window, judge_order
+from detlab.checks.resume.samples import Batch, Window, judge_order, one_aside, shows_position
 from detlab.checks.resume.state import Judged, judge
 from detlab.checks.resume.words import Stage
 from detlab.errors import DetlabError
@@ -114,7 +114,10 @@ def number_controls(numbers: Numbers, components: Iterable[str]) -> Iterator[Con
         ]
         if not names:
             continue
-        judged, _ = judge_numbers(altered(numbers, names))
+        changed = altered(numbers, names)
+        if changed is None:
+            continue
+        judged, _ = judge_numbers(changed)
         yield Control(component, "metrics", "least visible change", names[0], catches(judged, component))
 
 
@@ -124,14 +127,16 @@ def order_controls(window: Window) -> Iterator[Control]:
     if moved == window.theirs:
         moved, how = (("\0",), *window.theirs[1:]), "another sample"
     yield _order_control(window, moved, ORDER, how)
-    earlier = (*window.before[-1:], *window.theirs[:-1])
-    if len(window.theirs) > 1 and window.before and earlier != window.theirs:
-        yield _order_control(window, earlier, POSITION, "one batch earlier")
+    if shows_position(window):
+        way = "earlier" if window.before else "later"
+        yield _order_control(window, one_aside(window), POSITION, f"one batch {way}")
 
 
 def _order_control(window: Window, theirs: tuple[Batch, ...], component: str, how: str) -> Control:
     judged = judge_order(replace(window, theirs=theirs))
-    return Control(component, "samples", how, "batch 1 after the resume", catches(judged, component))
+    # where batches come again, another order can be a move of the same one, and a move another order
+    caught = any(catches(judged, each) for each in (ORDER, POSITION))
+    return Control(component, "samples", how, "batch 1 after the resume", caught)
 
 
 def data_controls(sequences: list[DataSequence], first: int, components: Iterable[str]) -> Iterator[Control]:

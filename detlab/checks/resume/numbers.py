@@ -91,7 +91,7 @@ def compare_numbers(reference: Run, resumed: Run, offset: int | None) -> Numbers
     if is_one_run(reference, resumed):
         reference, resumed = _replay(resumed)
     resumed = _after_restart(resumed)
-    refuse_local_count(resumed.label, _steps(resumed)[0], offset)
+    refuse_local_count(resumed.label, _steps(resumed)[0], offset, _interval(resumed))
     moved = offset or 0
     first, last = (each + moved for each in _steps(resumed))
     ends = _steps(reference)
@@ -109,15 +109,22 @@ def compare_numbers(reference: Run, resumed: Run, offset: int | None) -> Numbers
     return Numbers(compare_metrics(ours, theirs, offset=moved), first, moved, later if last > ends[1] else "")
 
 
-def refuse_local_count(label: str, first: int, offset: int | None) -> None:
-    """Refuse steps that seem to be counted anew since the resume.
+def _interval(run: Run) -> int:
+    """Give the steps from one record of a log to the next, the least of them."""
+    least = run.metrics["step"].unique().sort().diff().min()
+    return least if isinstance(least, int) else 1
+
+
+def refuse_local_count(label: str, first: int, offset: int | None, interval: int = 1) -> None:
+    """Refuse steps that seem to be counted anew since the resume; ``interval`` is from step to step.
 
     Raises
     ------
     NotComparable
-        A run that resumed after a step cannot begin with step 0 or 1, and nobody said that it does.
+        A run that resumed after a step cannot begin with step 0 or with the first that is written down, and
+        nobody said that it does.
     """
-    if offset is None and first <= 1:
+    if offset is None and first <= interval:
         raise NotComparable(
             f"{label} begins with step {first}, so that it either did not resume or counts its steps "
             "anew: its "
@@ -284,12 +291,17 @@ def evidence_words(part: pl.DataFrame) -> str:
     return "exact: every bit of these numbers"
 
 
-def altered(numbers: Numbers, names: Sequence[str]) -> Numbers:
-    """Give the same comparison with one number of the resumed run changed by the least that can be seen."""
+def altered(numbers: Numbers, names: Sequence[str]) -> Numbers | None:
+    """Give the same comparison with one number of the resumed run changed by the least that can be seen.
+
+    None where there is no finite number to change.
+    """
     cmp = numbers.cmp
     at = cmp.values.filter(
         pl.col("name").is_in(names) & pl.col("outcome").is_in(COMPARED[:2]) & pl.col("value_b").is_finite()
     ).sort("step")
+    if at.is_empty():
+        return None
     row = at.row(0, named=True)
     size = row["resolution"] or abs(row["value_b"]) * 2.0**-20 or 1.0
     here = (pl.col("name") == row["name"]) & (pl.col("step") == row["step"] - numbers.offset)

@@ -16,11 +16,11 @@ from detlab.checks.resume import negative_controls as planted
 from detlab.checks.resume.components import BOOKKEEPING, POSITION, RECIPE
 from detlab.checks.resume.events import Key, Recorded
 from detlab.checks.resume.negative_controls import Control
-from detlab.checks.resume.samples import Samples, judge_order, window_of
+from detlab.checks.resume.samples import Samples, judge_order, lacking, window_of
 from detlab.checks.resume.state import Judged, judge
 from detlab.checks.resume.words import AT_LOAD, FIRST_USE, LATER, UNTOLD, Stage, listed
 from detlab.errors import NotComparable
-from detlab.run import Run
+from detlab.run import Run, spans
 
 
 @dataclass
@@ -86,7 +86,10 @@ def _of_other_steps(part: Part, rows: pl.DataFrame, stage: Stage) -> Part:
     position = rows.filter(pl.col("component") == POSITION)
     others = rows.filter(~pl.col("component").is_in([POSITION, BOOKKEEPING, RECIPE]))["component"]
     lost = [NotChecked(each, "the checkpoints are of different steps") for each in sorted(set(others))]
-    return Part(judge(position, stage), lost, part.problems)
+    judged = judge(position, stage)
+    # where the position was not asked for, no finding says that it is another
+    problem = Problem("checkpoint", "the checkpoints are of different steps: their states are not compared")
+    return Part(judged, lost, [*part.problems, *([] if judged.findings else [problem])])
 
 
 def _asked_for(rows: pl.DataFrame, only: Collection[str]) -> tuple[pl.DataFrame, list[NotChecked]]:
@@ -165,7 +168,7 @@ def _of_recorded(
     stage: Stage,
     only: Collection[str],
 ) -> Part:
-    kept, not_checked, problems = events.silent(ours, theirs)
+    kept, theirs, not_checked, problems = events.silent(ours, theirs)
     rows, left_out = _asked_for(events.state_rows(kept, theirs, initial), only)
     judged = judge(rows, stage)
     problems += [Problem(where, what) for where, what in judged.unreadable]
@@ -187,9 +190,15 @@ def of_samples(a: Samples, b: Samples, offset: int | None) -> Part:
     NotComparable
         It is not known which batch of the reference the first one after the resume is.
     """
+    if a.steps and b.steps and a.steps != b.steps:
+        numbers.refuse_local_count("the list of samples of the resumed run", b.steps[0], offset)
     window = window_of(a, b, offset)
     judged = judge_order(window)
-    return Part(judged, controls=lambda: planted.order_controls(window) if judged.verified else ())
+    lost = lacking(a, b, offset or 0)
+    problems = [Problem("samples", f"one side alone has steps {spans(lost)}")] if lost else []
+    return Part(
+        judged, problems=problems, controls=lambda: planted.order_controls(window) if judged.verified else ()
+    )
 
 
 def of_calls(a: Run, b: Run, offset: int | None, told: Sequence[Mapping[str, Any]]) -> Part:

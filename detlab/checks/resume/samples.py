@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from detlab.checks.resume.components import ORDER, POSITION
 from detlab.checks.resume.state import Judged
 from detlab.checks.resume.words import MORE_COLUMNS, listed
 from detlab.errors import InputError, NotComparable
+from detlab.run import spans
 from detlab.text import shorten
 
 Batch = tuple[Hashable, ...]
@@ -39,10 +40,13 @@ class Samples:
         The ids of each batch, in order.
     steps
         The step of each batch; empty where nobody says.
+    source
+        The file that they were read from; empty where they were given.
     """
 
     batches: tuple[Batch, ...]
     steps: tuple[int, ...] = ()
+    source: str = field(default="", compare=False)
 
 
 def as_samples(source: Any) -> Samples:
@@ -56,7 +60,8 @@ def as_samples(source: Any) -> Samples:
     if isinstance(source, Samples):
         return source
     if isinstance(source, str | PathLike):
-        return _from(_read(Path(source)), fspath(source))
+        path = Path(source)
+        return replace(_from(_read(path), fspath(source)), source=str(path.resolve()))
     return _from(source, "the samples")
 
 
@@ -128,6 +133,11 @@ def window_of(reference: Samples, resumed: Samples, offset: int | None) -> Windo
     NotComparable
         It is not known which batch of the reference the first batch after the resume is.
     """
+    if reference.source and reference.source == resumed.source:
+        raise NotComparable(
+            f"{reference.source} was given twice: samples that are compared with themselves show no resume.",
+            "give the samples of the resumed run beside it",
+        )
     if reference.steps and resumed.steps:
         return _by_steps(reference, resumed, offset or 0)
     start = offset
@@ -168,6 +178,25 @@ def _by_steps(reference: Samples, resumed: Samples, offset: int) -> Window:
     )
 
 
+def lacking(reference: Samples, resumed: Samples, offset: int) -> list[int]:
+    """List the steps, between the first and the last that both have, of which one side has no samples."""
+    ours, theirs = set(reference.steps), {step + offset for step in resumed.steps}
+    both = ours & theirs
+    return sorted(step for step in ours ^ theirs if both and min(both) < step < max(both))
+
+
+def one_aside(window: Window) -> tuple[Batch, ...]:
+    """Give the batches of the resumed run, had it begun one earlier; one later where none is known before."""
+    earlier = (*window.before[-1:], *window.theirs[:-1])
+    return earlier if window.before else (*window.theirs[1:], ("\0",))
+
+
+def shows_position(window: Window) -> bool:
+    """Say whether another position in the same order would be seen: not in one batch, nor in equal ones."""
+    known = [*window.before[-1:], *window.theirs]
+    return len(known) > 2 and len(window.theirs) > 1 and len(set(known)) > 1
+
+
 def judge_order(window: Window, what: str = "samples", evidence: str = "exact: every id") -> Judged:
     """Say whether the samples after the resume are the same, as a sequence and as a set.
 
@@ -184,9 +213,8 @@ def judge_order(window: Window, what: str = "samples", evidence: str = "exact: e
     batches = f"{num:,} batch{'es' if num != 1 else ''}"
     if window.ours == window.theirs:
         said = f"{batches} after the resume{_at(window)}, the same {what} in the same order"
-        return Judged(
-            verified=(Verified(ORDER, said, evidence), Verified(POSITION, _position(window), evidence))
-        )
+        order, position = Verified(ORDER, said, evidence), Verified(POSITION, _position(window), evidence)
+        return Judged(verified=(order, position) if shows_position(window) else (order,))
     moved, epoch = _moved(window)
     first = next(
         n for n, pair in enumerate(zip(window.ours, window.theirs, strict=True)) if pair[0] != pair[1]
@@ -219,10 +247,12 @@ def judge_order(window: Window, what: str = "samples", evidence: str = "exact: e
 
 
 def _at(window: Window) -> str:
-    return f" (steps {window.steps[0]} to {window.steps[-1]})" if window.steps else ""
+    return f" (steps {spans(window.steps)})" if window.steps else ""
 
 
 def _position(window: Window) -> str:
+    if not window.before:
+        return "both begin with the same batch"
     return f"the first batch after the resume is the one that follows the {len(window.before):,} before it"
 
 

@@ -53,6 +53,8 @@ INITIAL_SCALES: Final = {
 """Loss scales that training begins with, and who does."""
 
 _MAX_NAMES: Final = 20
+_NOTHING: Final = r"^(?:None|empty \w+)?$"
+"""Scalars that hold nothing, as text."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,18 @@ def judge(rows: pl.DataFrame, stage: Stage) -> Judged:
 
 
 def _holds(component: str, part: pl.DataFrame) -> bool:
-    return component not in (BOOKKEEPING, RECIPE) and bool((part["state"] == "equal").all())
+    is_state = component not in (BOOKKEEPING, RECIPE)
+    return is_state and not _is_empty(part) and bool((part["state"] == "equal").all())
+
+
+def _is_empty(part: pl.DataFrame) -> bool:
+    """Say whether no leaf holds anything on either side: that equality shows no restore."""
+    empty = pl.col("num_elements").fill_null(1) == 0
+    for side in "ab":
+        empty |= (pl.col("kind") == "scalar") & pl.col(f"value_{side}").str.contains(_NOTHING).fill_null(
+            False
+        )
+    return bool(part.select(((pl.col("state") == "equal") & empty).all()).item())
 
 
 def _verified(part: pl.DataFrame, stage: Stage) -> Verified:
@@ -166,6 +179,8 @@ def _unread(part: pl.DataFrame, component: str) -> str:
 def _trivial(parts: Mapping[str, pl.DataFrame]) -> Iterable[str]:
     """Say where equality shows little: a state that is zero on both sides looks the same after a reset."""
     for component, part in parts.items():
+        if component not in (BOOKKEEPING, RECIPE) and _is_empty(part):
+            yield f"{component}: empty on both sides ({listed(_names(part), 2)}): nothing of it is shown"
         tensors = part.filter((pl.col("kind") == "tensor") & (pl.col("num_elements").fill_null(2) > 0))
         if component in (BOOKKEEPING, RECIPE) or not len(tensors):
             continue

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.checks.checkpoints import compare_checkpoints, open_checkpoint
+from detlab.checks.checkpoints import compare_checkpoints, open_checkpoint, plain_pickle
 from detlab.checks.checkpoints.files import OpenFiles
 from detlab.errors import InputError
 from tests.checks.checkpoints.saved import distributed, rezipped, safetensors, saved, states
@@ -219,3 +219,22 @@ def test_a_class_that_this_process_trusts_does_not_run_either(tmp_path):
         assert not Eager.ran
         torch.load(path, weights_only=True)
         assert Eager.ran  # it is trusted still
+
+
+@pytest.mark.parametrize(
+    "use", [b"}h\x28Ns.", b"}(h\x28Nu.", b"ccollections\nOrderedDict\n]h\x28N\x86a\x85R."]
+)
+def test_a_key_of_tuples_within_tuples_cannot_stop_the_reading(use):
+    nested = b"".join(b"h" + bytes([number]) + b"h" + bytes([number]) + b"\x86\x940" for number in range(40))
+    with pytest.raises(InputError, match="keys are neither"):
+        plain_pickle.load(b"\x80\x04)\x940" + nested + use)
+
+
+@pytest.mark.parametrize("name", [b"pathlib\nPosixPath\n", b"torch.serialization\n_get_layout\n"])
+def test_nothing_nested_is_written_out(name):
+    nested = b"".join(b"h" + bytes([number]) + b"h" + bytes([number]) + b"\x86\x940" for number in range(40))
+    try:
+        found = plain_pickle.load(b"\x80\x04)\x940" + nested + b"c" + name + b"h\x28\x85R.")
+    except TypeError:
+        return
+    assert isinstance(found, tuple)

@@ -77,7 +77,9 @@ def test_another_sequence_is_one_error_and_an_equal_one_is_verified(ids, data):
     other = data.draw(st.permutations(batches[start:]))
     judged = judge_order(Window(batches[:start], batches[start:], tuple(other), all_from_start=True))
     if tuple(other) == batches[start:]:
-        assert [each.what for each in judged.verified] == ["data order", "data position"]
+        told = ["data order", "data position"]
+        shown = 2 if len(ids) > 2 and len(other) > 1 else 1
+        assert [each.what for each in judged.verified] == told[:shown]
         assert judged.findings == ()
     else:
         assert judged.verified == ()

@@ -1,0 +1,135 @@
+"""What shows no resume is no pass: empty states, other steps, the same file, numbers that cannot differ."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detlab.checks.resume import check_resume
+from detlab.checks.resume.negative_controls import order_controls
+from detlab.checks.resume.samples import Window, judge_order
+from detlab.errors import NotComparable
+from detlab.schema import Evidence
+from detlab.testing import make_metrics_run, make_run
+from tests.checks.resume.stories import errors, loaded, saved, state, verified
+
+
+def checkpoints(folder, a, b=None):
+    """Two files of torch.save; of one content where a second is not given."""
+    for name, content in (("a", a), ("b", a if b is None else b)):
+        torch.save(content, folder / f"{name}.pt")
+    return folder / "a.pt", folder / "b.pt"
+
+
+@pytest.mark.parametrize("nothing", [None, {}, [], (), "", torch.empty(0, 3)])
+def test_a_state_that_is_empty_on_both_sides_is_not_verified(tmp_path, nothing):
+    content = {"model": {"w": torch.ones(3)}, "rng_state": nothing}
+    result = check_resume(*checkpoints(tmp_path, content), at="load")
+    assert set(verified(result)) == {"parameters"}
+    assert any(each.startswith("rng: empty on both sides") for each in result.notes)
+    assert any("rng" in each.what for each in result.not_checked)
+
+
+@pytest.mark.parametrize("content", [{"model": {}}, {"timestamp": "monday"}, {"args": {"lr": 1.0}}])
+def test_checkpoints_without_state_are_no_pass(tmp_path, content):
+    other = {"timestamp": "tuesday"} if "timestamp" in content else content
+    result = check_resume(*checkpoints(tmp_path, content, other))
+    assert result.verdict == "invalid"
+    assert [each.where for each in result.problems] == ["resume"]
+
+
+def log(numbers, label):
+    return make_metrics_run({"lm loss": numbers}, label=label)
+
+
+def test_checkpoints_of_other_steps_are_no_pass_though_the_logs_agree(tmp_path):
+    a, b = checkpoints(
+        tmp_path, {"model": {"w": torch.ones(3)}, "iteration": 3}, {"model": {}, "iteration": 4}
+    )
+    steps = {step: f"{1 / step:.4f}" for step in range(4, 9)}
+    sides = ({"checkpoint": a, "metrics": log(steps, "a")}, {"checkpoint": b, "metrics": log(steps, "b")})
+    result = check_resume(*sides, only=["parameters"])
+    assert result.verdict == "invalid"
+    assert "loss" in verified(result)
+
+
+def test_a_tensor_among_arguments_is_judged(tmp_path):
+    content = [{"model": {"w": torch.ones(3)}, "config": {"alpha": torch.tensor([x])}} for x in (1.0, 2.0)]
+    assert errors(check_resume(*checkpoints(tmp_path, *content))) == ["other"]
+
+
+@pytest.mark.parametrize("word", ["nan", "inf"])
+def test_a_loss_that_is_no_number_throughout_shows_no_resume(word):
+    first, second = (
+        log(dict.fromkeys(range(start, 9), word), label) for start, label in ((1, "a"), (4, "b"))
+    )
+    result = check_resume(first, second)
+    assert result.verdict == "invalid"
+    assert [each.where for each in result.problems] == ["negative control"]
+
+
+def test_steps_of_an_interval_that_are_counted_anew_are_refused():
+    whole = log({step: f"{9 - step / 100:.2f}" for step in range(10, 210, 10)}, "a")
+    local = log({step: f"{8 - step / 100:.2f}" for step in range(10, 110, 10)}, "b")
+    with pytest.raises(NotComparable, match="counts its steps anew"):
+        check_resume(whole, local)
+    assert check_resume(whole, local, offset=100).verdict == "pass"
+
+
+def test_samples_that_are_counted_anew_are_refused():
+    whole = {"samples": {step: [step] for step in range(1, 21)}}
+    local = {"samples": {step: [step + 10] for step in range(1, 11)}}
+    with pytest.raises(NotComparable, match="counts its steps anew"):
+        check_resume(whole, local)
+    assert check_resume(whole, local, offset=10).verdict == "pass"
+
+
+def test_steps_without_samples_are_a_problem():
+    whole = {step: [step] for step in range(1, 21)}
+    holed = {step: ids for step, ids in whole.items() if step > 10 and step != 14}
+    result = check_resume({"samples": whole}, {"samples": holed})
+    assert result.verdict == "invalid"
+    assert "14" in result.problems[0].what
+    assert "steps 11-13, 15-20" in verified(result)["data order"].says
+
+
+def test_a_file_of_samples_that_is_given_twice_is_refused(tmp_path):
+    path = tmp_path / "samples.txt"
+    path.write_text("1 2\n3 4\n")
+    with pytest.raises(NotComparable, match="given twice"):
+        check_resume({"samples": path}, {"samples": str(path)})
+
+
+def test_a_load_of_another_step_than_the_one_that_was_saved_is_refused():
+    a = make_run({0: [state("model.w", "saved", "w", step=100)]}, label="a")
+    b = make_run({0: [state("model.w", "loaded", "w", step=900)]}, label="b")
+    with pytest.raises(NotComparable, match=r"step 100.*loaded at step 900"):
+        check_resume(a, b)
+
+
+def test_what_the_reference_did_not_record_is_not_called_made_anew():
+    result = check_resume(saved(tensors={"rng.cuda": None}), loaded())
+    assert errors(result) == []
+    assert "rng" in {each.what for each in result.not_checked}
+    assert "rng" not in verified(result)
+
+
+def test_a_state_at_first_use_is_verified_under_its_name_and_as_strongly_as_it_is_known():
+    def at(moment):
+        return state("model.w", moment, "w", evidence=Evidence.SCREEN)
+
+    result = check_resume(
+        make_run({0: [at("saved")]}, label="a"), make_run({0: [at("loaded"), at("first use")]}, label="b")
+    )
+    assert set(verified(result)) == {"parameters"}
+    assert not any(each.evidence.startswith("exact") for each in result.verified)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.data())
+def test_every_control_of_samples_is_caught_though_batches_come_again(ids, data):
+    batches = tuple((str(each),) for each in ids)
+    start = data.draw(st.integers(0, len(ids) - 1))
+    window = Window(batches[:start], batches[start:], batches[start:])
+    ran = list(order_controls(window))
+    assert all(each.caught for each in ran)
+    assert {each.component for each in ran} == {each.what for each in judge_order(window).verified}
