@@ -19,14 +19,18 @@ _MAX_LINES: Final = 12
 
 def summary(result: CheckResult) -> str:
     """Write a check on about one screen."""
-    lines = [headline(result), ""]
+    problems = [f"problem: {each.where}: {each.what}" for each in result.problems]
+    problems += [""] if problems else []
+    # Of an invalid check they are the answer; beside an error they only bound what else was seen.
+    decisive = result.verdict == "invalid"
+    lines = [headline(result), "", *(problems if decisive else [])]
     for row in result.findings.head(_MAX_FINDINGS).iter_rows(named=True):
         lines += [*finding_lines(row), ""]
     more = len(result.findings) - _MAX_FINDINGS
     lines += [f"… and {more} more: see findings", ""] if more > 0 else []
+    lines += [] if decisive else problems
     lines += _bounded([_verified(each) for each in result.verified])
     lines += _bounded([f"not checked: {each.what}: {each.why}" for each in result.not_checked])
-    lines += [f"problem: {each.where}: {each.what}" for each in result.problems]
     lines += [f"note: {note}" for note in result.notes]
     return "\n".join(map(wrapped, lines)).rstrip()
 

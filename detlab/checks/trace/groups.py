@@ -27,7 +27,8 @@ def places_agree(subject: Subject) -> Told:
         num = len({members for each in subject.surveys for members in each.trace.header.groups.values()})
         layout = " ".join(f"{axis}{size}" for axis, size in subject.run.manifest.layout.items() if size > 1)
         said = f"{num} {plural('communicator', num)}"
-        yield Holds(f"{len(subject.surveys)} places of the layout {layout or 'of one rank'}, {said}")
+        places = len(subject.surveys)
+        yield Holds(f"{places} {plural('place', places)} of the layout {layout or 'of one rank'}, {said}")
 
 
 def _shared_places(subject: Subject) -> Told:
