@@ -74,7 +74,15 @@ def looked_at(run: Run) -> str:
     if not run.ranks:
         return "no recorded rank"
     ranks = spans([trace.header.rank for trace in run.ranks])
-    return f"ranks {shorten(ranks, 60)}, steps {shorten(spans(run.steps), 60)}, {run.num_events:,} calls"
+    steps = f"{plural('step', len(run.steps))} {shorten(spans(run.steps), 60)}"
+    return f"{plural('rank', len(run.ranks))} {shorten(ranks, 60)}, {steps}, {run.num_events:,} calls"
+
+
+def verdicts(outcomes: Sequence[Outcome]) -> str:
+    """Say how checks ended, what stands against a run first: ``1 fail, 2 pass``; empty without a check."""
+    ends = ["not possible" if isinstance(each.found, Exception) else each.found.verdict for each in outcomes]
+    order = ("fail", "invalid", "not possible", "pass")
+    return ", ".join(f"{ends.count(end)} {end}" for end in order if end in ends)
 
 
 def outcomes_html(outcomes: Sequence[Outcome]) -> str:
@@ -93,7 +101,8 @@ def _outcome(outcome: Outcome) -> str:
         said = "<br>".join(map(html, error_sentences(found)))
         return f"{title}<strong>Not possible</strong>: {said}</p>"
     num = len(found.findings)
-    said = f"{num:,} {plural('finding', num)}" if num else "nothing found"
+    nothing = "it could not be decided" if found.verdict == "invalid" else "nothing found"
+    said = f"{num:,} {plural('finding', num)}" if num else nothing
     verdict = f"<strong>{found.verdict.upper()}</strong>: {said}. Looked at {html(outcome.looked_at)}.</p>"
     return f"{title}{verdict}{_table(found) if num else ''}{''.join(_lists(found))}"
 
@@ -114,12 +123,12 @@ def _table(result: CheckResult) -> str:
 
 
 def _lists(result: CheckResult) -> Iterator[str]:
-    """List what holds, what was not looked at, what is missing and what else there is to know."""
+    """List what is missing, what holds, what was not looked at and what else there is to know."""
+    yield _list("Problems", [f"{each.where}: {each.what}" for each in result.problems])
     yield _list(
         "Verified", [f"{each.what}: {each.says}{_in_brackets(each.evidence)}" for each in result.verified]
     )
     yield _list("Not checked", [f"{each.what}: {each.why}" for each in result.not_checked])
-    yield _list("Problems", [f"{each.where}: {each.what}" for each in result.problems])
     yield _list("Notes", result.notes)
 
 

@@ -16,7 +16,7 @@ from detlab.readers import as_run
 from detlab.run import Run
 from detlab.text import plural
 from detlab.views.text import html, visible
-from detlab.widgets.check_outcomes import CHECKS, Check, Outcome, outcome_of, outcomes_html
+from detlab.widgets.check_outcomes import CHECKS, Check, Outcome, outcome_of, outcomes_html, verdicts
 from detlab.widgets.replay_panel_html import block
 from detlab.widgets.saved_output import SavedOutput
 from detlab.widgets.static_twin import Twin
@@ -129,8 +129,8 @@ class ChecksPanel(SavedOutput, ipywidgets.VBox):  # type: ignore[misc]
                 self._num_shown, self._result.value = len(outcomes), outcomes_html(outcomes)
 
     def _end(self, is_whole: bool | None, error: BaseException | None) -> None:
-        num = len(self.outcomes)
-        said = f"{num} {plural('check', num)} made"
+        num, ends = len(self.outcomes), verdicts(self.outcomes)
+        said = f"{num} {plural('check', num)} made{': ' if ends else ''}{ends}"
         with self._lock:
             self._show()
             if error is not None:

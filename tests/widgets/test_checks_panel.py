@@ -76,7 +76,8 @@ def test_nothing_found_says_what_was_looked_at_and_no_more() -> None:
 def test_what_cannot_be_checked_is_invalid_and_says_what_would_help() -> None:
     panel = checked(ChecksPanel(replicas("www")), "recompute")
     shown = panel._result.value
-    assert "<strong>INVALID</strong>: nothing found." in shown
+    assert "<strong>INVALID</strong>: it could not be decided." in shown
+    assert shown.index("Problems:") < shown.index("Notes:")
     assert "monday makes no call of its forward again." in shown
     assert "record a run with activation recomputation, with inputs=True" in shown
     assert panel.state == "done"
@@ -146,7 +147,7 @@ def test_cancel_stops_before_the_next_check_and_keeps_what_was_found(monkeypatch
     go_on.set()
     wait_for(lambda: panel.state == "cancelled")
     assert [each.check.name for each in panel.outcomes] == ["replicas"]
-    assert "Cancelled: 1 check made." in panel._status.value
+    assert "Cancelled: 1 check made: 1 fail." in panel._status.value
     assert "<strong>FAIL</strong>: 1 finding." in panel._result.value
 
 
@@ -187,6 +188,11 @@ def test_every_part_of_a_result_is_shown_and_none_as_markup(part: str) -> None:
 
 def test_every_check_of_the_panel_is_public() -> None:
     assert all(callable(getattr(dl, check.function)) for check in CHECKS)
+
+
+def test_the_status_says_how_the_checks_ended_and_the_worst_first() -> None:
+    panel = checked(ChecksPanel(replicas("www", "wwW")), "replicas", "recompute")
+    assert "Done: 2 checks made: 1 fail, 1 invalid." in panel._status.value
 
 
 def test_what_is_no_run_is_refused() -> None:
