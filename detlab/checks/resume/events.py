@@ -238,6 +238,24 @@ def _outcome(a: Recorded | None, b: Recorded | None) -> tuple[str, str | None]:
     return ("unreadable" if least is Evidence.STATISTIC else "different"), PROVES[least]
 
 
+def of_both_ranks(
+    ours: Mapping[Key, Recorded], theirs: Mapping[Key, Recorded]
+) -> tuple[dict[Key, Recorded], dict[Key, Recorded], list[Problem]]:
+    """Keep the states of ranks that both runs recorded; say which one alone did."""
+    places = [{key[1] for key in side} for side in (ours, theirs)]
+    problems = []
+    for side, others, label in ((ours, places[1], "reference"), (theirs, places[0], "resumed run")):
+        alone = sorted({each.rank for key, each in side.items() if key[1] not in others})
+        if alone:
+            what = f"the {label} alone recorded states on {plural('rank', len(alone))} {spans(alone)}"
+            problems.append(Problem("states", what))
+    ours, theirs = (
+        {key: each for key, each in side.items() if key[1] in places[0] & places[1]}
+        for side in (ours, theirs)
+    )
+    return ours, theirs, problems
+
+
 def silent(
     ours: Mapping[Key, Recorded], theirs: Mapping[Key, Recorded]
 ) -> tuple[dict[Key, Recorded], dict[Key, Recorded], list[NotChecked], list[Problem]]:

@@ -55,15 +55,17 @@ def of_checkpoints(a: Checkpoint, b: Checkpoint, stage: Stage, only: Collection[
     Raises
     ------
     NotComparable
-        They are one file.
+        They are one file, or of other ranks.
     """
-    if a.path.exists() and b.path.exists() and a.path.samefile(b.path):
+    if saved.is_same(a, b):
         raise NotComparable(
             f"{a.path} was given twice: a checkpoint that is compared with itself shows no resume.",
             "give what the resumed run saved right after loading it",
         )
+    saved.refuse_other_ranks(a, b)
     rows, aside = saved.set_silent_aside(a, b, saved.compare_states(a, b))
     rows, left_out = _asked_for(rows, only)
+    aside += [*saved.other_ranks(a), *saved.other_ranks(b)]
     part = Part(judge(rows, stage), [*aside, *left_out], saved.problems_of(a, b))
     part.problems += [Problem(where, what) for where, what in part.judged.unreadable]
     steps = saved.step_of(a), saved.step_of(b)
@@ -168,7 +170,9 @@ def _of_recorded(
     stage: Stage,
     only: Collection[str],
 ) -> Part:
+    ours, theirs, alone = events.of_both_ranks(ours, theirs)
     kept, theirs, not_checked, problems = events.silent(ours, theirs)
+    problems += alone
     rows, left_out = _asked_for(events.state_rows(kept, theirs, initial), only)
     judged = judge(rows, stage)
     problems += [Problem(where, what) for where, what in judged.unreadable]

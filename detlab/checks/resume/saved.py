@@ -16,14 +16,15 @@ from detlab.checks.result import NotChecked, Problem
 from detlab.checks.resume.components import FP8, component_of, without_file
 from detlab.checks.resume.negative_controls import Control, catches
 from detlab.checks.resume.state import STATE_SCHEMA, judge
-from detlab.checks.resume.words import Stage, counted
-from detlab.errors import InputError
+from detlab.checks.resume.words import Stage, counted, listed
+from detlab.errors import InputError, NotComparable
 
 Names = Mapping[str, str] | Callable[[str], str] | None
 """Names of the resumed side that the reference has other names for."""
 
 EVERY_BYTE: Final = "exact: every byte"
 _RANK: Final = re.compile(r"^rank(\d+)\.")
+_FILE: Final = re.compile(r"^(?:mp_rank|(?:bf16_)?zero_pp_rank)_\w+")
 _AXES: Final = {
     "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "context_parallel_size": "cp",
     "expert_model_parallel_size": "ep", "data_parallel_size": "dp", "world_size": "world size",
@@ -109,12 +110,63 @@ def other_layout(a: Checkpoint, b: Checkpoint) -> str:
     axes = [axis for axis in sorted(ours.keys() & theirs.keys()) if ours[axis] != theirs[axis]]
     if axes:
         return ", ".join(f"{axis} {ours[axis]} and {theirs[axis]}" for axis in axes)
+    if (
+        a.format != b.format
+    ):  # a file for all ranks and one for each say nothing of how the runs were laid out
+        return ""
     num = sum(_boxes(a.leaves[name]) != _boxes(b.leaves[name]) for name in a.leaves.keys() & b.leaves.keys())
     return f"{counted(num, 'tensor')} in other shards" if num else ""
 
 
 def _boxes(leaf: Leaf) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
     return {(each.offsets, each.shape) for each in leaf.pieces} if isinstance(leaf, TensorLeaf) else set()
+
+
+def is_same(a: Checkpoint, b: Checkpoint) -> bool:
+    """Say whether both are one checkpoint, or one is a part of the other: the bytes of one place."""
+    if a.path.exists() and b.path.exists() and a.path.samefile(b.path):
+        return True
+    ours, theirs = (
+        {leaf.pieces for leaf in each.leaves.values() if isinstance(leaf, TensorLeaf) and leaf.pieces}
+        for each in (a, b)
+    )
+    return bool(ours and theirs) and (ours <= theirs or theirs <= ours)
+
+
+def rank_files(checkpoint: Checkpoint) -> frozenset[str]:
+    """Give the files of single ranks that a checkpoint is kept in, such as ``mp_rank_00``."""
+    names = (_FILE.match(name) for name in (*checkpoint.leaves, *checkpoint.unreadable))
+    return frozenset(name[0] for name in names if name)
+
+
+def refuse_other_ranks(a: Checkpoint, b: Checkpoint) -> None:
+    """Refuse files of ranks that have no partner: the shards in them are of other parameters.
+
+    Raises
+    ------
+    NotComparable
+        One side has files of ranks that the other has not.
+    """
+    ours, theirs = rank_files(a), rank_files(b)
+    if ours != theirs:
+        said = [
+            f"{each.path} has {listed(sorted(found), 3) or 'one file'}"
+            for each, found in ((a, ours), (b, theirs))
+        ]
+        raise NotComparable(
+            f"{' and '.join(said)}: the files are of other ranks, or of another parallel layout.",
+            "save both in a format that is put together by name: torch_dist or torch.distributed.checkpoint",
+        )
+
+
+def other_ranks(checkpoint: Checkpoint) -> list[NotChecked]:
+    """Say of a checkpoint in a file per rank which part of the model parallel ranks it is of."""
+    sizes = layout_of(checkpoint)
+    num, of = max(1, len(rank_files(checkpoint))), sizes.get("tp", 1) * sizes.get("pp", 1)
+    if checkpoint.format != "torch.save" or num >= of:
+        return []
+    why = f"{checkpoint.path.name} is of {counted(num, 'rank')} of {of} (tp x pp): the others were not given"
+    return [NotChecked("other ranks", why)]
 
 
 def problems_of(*checkpoints: Checkpoint) -> list[Problem]:
@@ -147,6 +199,13 @@ def renamed(checkpoint: Checkpoint, names: Names) -> Checkpoint:
     """
     if names is None:
         return checkpoint
+    known = {*checkpoint.leaves, *checkpoint.unreadable}
+    strangers = [] if callable(names) else sorted(set(names) - known)
+    if strangers:
+        raise InputError(
+            f"{checkpoint.path} has no leaf '{strangers[0]}' that could be renamed.",
+            "give names as {name in the resumed checkpoint: name in the reference}",
+        )
     found: dict[str, Leaf] = {}
     for name, leaf in checkpoint.leaves.items():
         new = names(name) if callable(names) else names.get(name, name)

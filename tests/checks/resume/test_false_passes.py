@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from detlab.checks.resume import check_resume
 from detlab.checks.resume.negative_controls import order_controls
 from detlab.checks.resume.samples import Window, judge_order
-from detlab.errors import NotComparable
-from detlab.schema import Evidence
+from detlab.errors import InputError, NotComparable
+from detlab.schema import Coordinate, Evidence
 from detlab.testing import make_metrics_run, make_run
-from tests.checks.resume.stories import errors, loaded, saved, state, verified
+from tests.checks.resume.stories import errors, loaded, saved, snapshot, state, verified
 
 
 def checkpoints(folder, a, b=None):
@@ -133,3 +133,58 @@ def test_every_control_of_samples_is_caught_though_batches_come_again(ids, data)
     ran = list(order_controls(window))
     assert all(each.caught for each in ran)
     assert {each.component for each in ran} == {each.what for each in judge_order(window).verified}
+
+
+def per_rank(folder, num, of=2):
+    """A folder with a file for each of some tensor parallel ranks."""
+    for rank in range(num):
+        place = folder / f"mp_rank_{rank:02d}"
+        place.mkdir(parents=True)
+        content = {"model": {"w": torch.ones(3) + rank}, "args": {"tensor_model_parallel_size": of}}
+        torch.save(content, place / "model_optim_rng.pt")
+    return folder
+
+
+def test_files_of_other_ranks_are_refused_and_not_called_lost(tmp_path):
+    with pytest.raises(NotComparable, match="other ranks"):
+        check_resume(per_rank(tmp_path / "a", 2), per_rank(tmp_path / "b", 1, of=1))
+
+
+def test_one_rank_of_two_says_that_the_other_was_not_given(tmp_path):
+    result = check_resume(per_rank(tmp_path / "a", 1), per_rank(tmp_path / "b", 1))
+    assert result.verdict == "pass"
+    assert "a is of 1 rank of 2 (tp x pp): the others were not given" in {
+        each.why for each in result.not_checked
+    }
+    whole = check_resume(per_rank(tmp_path / "c", 2), per_rank(tmp_path / "d", 2))
+    assert "other ranks" not in {each.what for each in whole.not_checked}
+
+
+def test_a_file_of_the_folder_beside_it_is_the_same_checkpoint(tmp_path):
+    folder = per_rank(tmp_path / "a", 1)
+    with pytest.raises(NotComparable, match="given twice"):
+        check_resume(folder, folder / "mp_rank_00" / "model_optim_rng.pt")
+
+
+def test_a_name_that_no_leaf_has_is_refused(tmp_path):
+    sides = checkpoints(tmp_path, {"model": {"w": torch.ones(3)}})
+    with pytest.raises(InputError, match=r"no leaf 'model\.x'"):
+        check_resume(*sides, names={"model.x": "model.w"})
+
+
+@pytest.mark.parametrize("ranks", [((0, 1), (0,)), ((0,), (0, 1))])
+def test_a_rank_that_one_run_alone_recorded_is_not_called_lost(ranks):
+    runs = [
+        make_run(
+            {rank: snapshot(moment) for rank in each},
+            label=moment,
+            layout={"dp": 2},
+            world_size=2,
+            coordinates={rank: Coordinate(dp=rank) for rank in each},
+        )
+        for moment, each in zip(("saved", "loaded"), ranks, strict=True)
+    ]
+    result = check_resume(*runs)
+    assert result.verdict == "invalid"
+    assert errors(result) == []
+    assert "recorded states on rank 1" in result.problems[0].what
