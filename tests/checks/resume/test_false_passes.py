@@ -1,13 +1,17 @@
 """What shows no resume is no pass: empty states, other steps, the same file, numbers that cannot differ."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detlab.checks.checkpoints import Checkpoint, Piece, TensorLeaf
 from detlab.checks.resume import check_resume
 from detlab.checks.resume.negative_controls import order_controls
 from detlab.checks.resume.samples import Window, judge_order
+from detlab.checks.resume.saved import other_layout
 from detlab.errors import InputError, NotComparable
 from detlab.schema import Coordinate, Evidence
 from detlab.testing import make_metrics_run, make_run
@@ -188,3 +192,13 @@ def test_a_rank_that_one_run_alone_recorded_is_not_called_lost(ranks):
     assert result.verdict == "invalid"
     assert errors(result) == []
     assert "recorded states on rank 1" in result.problems[0].what
+
+
+def test_shards_of_another_format_are_no_other_layout():
+    def side(kind, *starts):
+        pieces = tuple(Piece((start,), (4 // len(starts),), Path("x"), 0, (1,)) for start in starts)
+        return Checkpoint(Path("x"), kind, {"w": TensorLeaf("w", (4,), "float32", pieces)})
+
+    sharded = side("torch.distributed.checkpoint", 0, 2)
+    assert other_layout(sharded, side("torch.distributed.checkpoint", 0)) == "1 tensor in other shards"
+    assert other_layout(sharded, side("torch.save", 0)) == ""
