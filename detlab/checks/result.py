@@ -76,7 +76,7 @@ class CheckResult:
         One row per finding, worst first, with the columns of `FINDING_COLUMNS` and those that the check
         adds. Exactly one of ``code`` and ``component`` is filled.
     verified
-        What was looked at and holds. A check that verified nothing and found nothing is invalid.
+        What was looked at and holds. A check that found no error and verified nothing is invalid.
     not_checked
         What was not looked at, and why; it stands beside every verdict.
     problems
@@ -98,11 +98,10 @@ class CheckResult:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict; it fails closed: damage, or nothing that could be looked at, is never a pass."""
+        """The verdict; it fails closed: damage, or nothing that was found to hold, is never a pass."""
         if (self.findings["severity"] == SEVERITIES[0]).any():
             return "fail"
-        looked = bool(self.verified) or not self.findings.is_empty()
-        return "invalid" if self.problems or not looked else "pass"
+        return "pass" if self.verified and not self.problems else "invalid"
 
     @property
     def exit_code(self) -> int:

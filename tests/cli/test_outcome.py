@@ -140,7 +140,8 @@ def test_a_check_that_looked_at_nothing_or_found_damage_is_never_a_pass():
     )
     assert [each.verdict for each in (nothing, damaged)] == ["invalid", "invalid"]
     warned = findings_frame([{"code": "DET001", "severity": "warning", "found": "x"}])
-    assert CheckResult("recipe", ("a",), warned).verdict == "pass"
+    assert CheckResult("recipe", ("a",), warned).verdict == "invalid"
+    assert CheckResult("recipe", ("a",), warned, (Verified("x", "holds"),)).verdict == "pass"
 
 
 def test_findings_are_worst_first_and_own_columns_come_after_the_shared_ones():

@@ -161,7 +161,7 @@ def test_nothing_chosen_is_a_sentence() -> None:
 
 def test_one_more_check_is_one_more_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"code": f"TAX{n:03}", "severity": "warning", "found": f"thing {n}"} for n in range(60)]
-    result = CheckResult("tax", ("monday",), findings_frame(rows))
+    result = CheckResult("tax", ("monday",), findings_frame(rows), (Verified("step time", "measured"),))
     monkeypatch.setattr(dl, "check_tax", lambda run: result, raising=False)
     check = Check("tax", "check_tax", "What does it cost?")
     shown = outcomes_html([outcome_of(check, replicas("www"))])
