@@ -115,6 +115,8 @@ class FixProof:
         if self.chance_of_luck is not None and self.unfixed.distinct > 1:
             luck = f"{self.chance_of_luck:.2g}"
             lines.append(f"luck      if the fix did nothing, so clean a side had a probability of {luck}")
+        if self.is_among_unfixed and len(self.pairs) == 1:
+            lines.append("note      the result with the fix is one of the unfixed results")
         lines += [line for problem in self.problems for line in _wrapped("note", problem)]
         return "\n".join(lines)
 
@@ -135,9 +137,8 @@ def _table(proof: FixProof) -> list[str]:
     same = "the same bits" if proof.fixed.trials and proof.fixed.distinct == 1 else ""
     rows = [head, unfixed, _cells("fixed vs fixed", proof.fixed, same)]
     for pair in proof.pairs:
-        among = "; one of the unfixed results" if proof.is_among_unfixed and len(proof.pairs) == 1 else ""
         name = "fixed vs unfixed" + (f", output {pair.index}" if len(proof.pairs) > 1 else "")
-        rows.append((name, "", "", "", "", f"{pair}{among}"))
+        rows.append((name, "", "", "", "", str(pair)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = []
     for row in rows:
