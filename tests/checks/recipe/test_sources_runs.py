@@ -180,3 +180,20 @@ def test_two_halves_of_the_ranks_that_do_not_agree_are_seen():
 
 def test_a_rank_that_says_nothing_is_a_problem():
     assert read_settings(run_of(BEFORE, {})).problems == ("monday: rank 1: no word of how it was set up",)
+
+
+def test_a_package_that_is_merely_installed_says_nothing_of_what_trained():
+    state = {"versions": {"torch": "2.13.0", "megatron-core": "0.16.1"}, "deterministic": True}
+    plain = run_of({"state": state, "arguments": {"lr": 0.1}})
+    shown = run_of({"state": state, "model": {"tensor_model_parallel_size": 1}})
+    assert [read_settings(run).framework for run in (plain, shown)] == ["torch", "megatron-lm"]
+
+
+def test_warnings_alone_are_off_where_nobody_turned_them_on():
+    flags = {"deterministic": True, "cudnn_benchmark": False}
+    result = check_recipe({"framework": "torch", "torch": flags, "env": {}})
+    assert "DET031" not in result.findings["code"].to_list()
+    warned = check_recipe(
+        {"framework": "torch", "torch": flags | {"deterministic_warn_only": True}, "env": {}}
+    )
+    assert "DET031" in warned.findings["code"].to_list()

@@ -62,7 +62,7 @@ TORCH_FLAGS: Final = (
         "DET031",
         ("torch.deterministic_warn_only",),
         OFF,
-        _mode("off"),
+        (*_mode("off"), Filled("off", "torch")),
         "error",
         "a call that has no deterministic kernel then runs with the other one and only warns",
         "the recipe looks deterministic and is not",

@@ -175,11 +175,17 @@ def _told(recipe: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, prefixes)) if isinstance(prefixes, list | tuple) and prefixes else FIRST_PREFIXES
 
 
+_OF_MEGATRON: Final = "tensor_model_parallel_size"
+"""A field that every model configuration and every set of arguments of megatron-core has."""
+
+
 def _framework(headers: Mapping[int, Mapping[str, Any]]) -> str:
-    """Tell what trained: megatron-core where a rank has its version, else torch where it says one."""
-    versions: set[str] = set()
-    for recipe in headers.values():
-        state = recipe.get("state")
-        told = state.get("versions") if isinstance(state, Mapping) else None
-        versions |= set(map(str, told)) if isinstance(told, Mapping) else set()
-    return "megatron-lm" if "megatron-core" in versions else "torch" if "torch" in versions else ""
+    """Tell what trained: megatron-core where a rank shows its settings, else torch where it has a version.
+
+    That a package is installed says nothing of what trained.
+    """
+    parts = [part for recipe in headers.values() for part in recipe.values() if isinstance(part, Mapping)]
+    if any(_OF_MEGATRON in part for part in parts):
+        return "megatron-lm"
+    told = [part.get("versions") for part in parts]
+    return "torch" if any(isinstance(each, Mapping) and "torch" in each for each in told) else ""
