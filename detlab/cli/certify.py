@@ -18,6 +18,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="two independent runs of the recipe, or more")
     parser.add_argument("--recipe", metavar="FILE", help="the configuration, beside what the runs recorded")
     parser.add_argument(
+        "--framework", metavar="NAME", help="whose rules --recipe is held against, where it does not say so"
+    )
+    parser.add_argument(
         "--resume",
         nargs=2,
         action="append",
@@ -38,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     from detlab.readers import load_run
 
     runs = [load_run(path, ranks=args.ranks, steps=args.steps) for path in args.runs]
-    found = certify(runs, recipe=args.recipe, resumes=[tuple(pair) for pair in args.resume])
+    resumes = [tuple(pair) for pair in args.resume]
+    found = certify(runs, recipe=args.recipe, framework=args.framework, resumes=resumes)
     if args.html:
         from detlab.views.certificate import write_certificate
 

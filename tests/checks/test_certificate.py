@@ -387,3 +387,21 @@ def test_two_runs_without_a_recipe_are_not_certified():
     assert found.verdict != "pass"
     assert next(gate for gate in found.gates if gate.name == "repeatability").verdict == "pass"
     jsonschema.validate(found.to_json(), SCHEMA)
+
+
+def test_a_world_of_one_rank_is_shown_whole():
+    found = certificate(["pass"] * len(NAMES), ranks="0", world_size=1)
+    assert "of steps 1-3 on its only rank" in found.statement
+    assert not any(each.startswith("any rank") for each in found.not_shown)
+
+
+def test_an_environment_is_judged_by_the_rules_of_the_framework_that_is_told(tmp_path):
+    environment = tmp_path / "job.env"
+    environment.write_text("PATH=/bin\nNCCL_ALGO=Ring\n")
+    runs = [deterministic(name, NCCL_ALGO="Ring") for name in "ab"]
+    silent, told = (
+        gates_of(certify(runs, recipe=environment, framework=each))["recipe"].documents[0]
+        for each in (None, "torch")
+    )
+    assert "DET041" in [each["what"] for each in told["verified"]]
+    assert "framework" in str(silent["problems"]) and "framework" not in str(told["problems"])

@@ -110,6 +110,7 @@ def certify(
     runs: Sequence[Source],
     *,
     recipe: Any = None,
+    framework: str | None = None,
     resumes: Sequence[tuple[Any, Any]] = (),
 ) -> Certificate:
     """Gather the gates of one recipe into a statement; it fails closed.
@@ -125,6 +126,8 @@ def certify(
     recipe
         What `detlab.check_recipe` takes, beside what each run recorded of its own: both must be right, and
         where both speak of a setting they must agree.
+    framework
+        Whose rules the recipe is held against, where it does not say so itself.
     resumes
         For each checkpoint that was resumed from: the reference and the resumed side, as
         `detlab.check_resume` takes them.
@@ -143,8 +146,8 @@ def certify(
     equal = repeatability(loaded)
     resume = resumed([partial(_resume, loaded, pair) for pair in pairs])
     gates = (
-        checked("recipe", _recipes(loaded, recipe), "no recipe was given or recorded"),
-        checked("same setup", _setups(loaded), "no run recorded how it was set up"),
+        checked("recipe", _recipes(loaded, recipe, framework), "no recipe was given or recorded"),
+        checked("same setup", _setups(loaded), "no two runs recorded how they were set up"),
         checked("whole traces", _of_traces(_trace, loaded), "no trace was given"),
         equal,
         checked("replicas", _of_traces(_replicas, loaded), "no trace was given", may_be_empty=True),
@@ -184,13 +187,16 @@ def _told_apart(runs: Sequence[Run]) -> list[Run]:
     return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
-def _recipes(runs: Sequence[Run], recipe: Any) -> list[Any]:
+def _recipes(runs: Sequence[Run], recipe: Any, framework: str | None) -> list[Any]:
     """Give the checks of the recipe that was given, of those recorded, and that the former is the latter."""
     recorded = [run for run in runs if any(rank.header.recipe for rank in run.ranks)]
     checks = [partial(_recipe, run) for run in recorded or runs if run.ranks]
     if recipe is None:
         return checks
-    of_file = [partial(_recipe, recipe), *(partial(_contradictions, recipe, run) for run in recorded)]
+    of_file = [
+        partial(_recipe, recipe, framework),
+        *(partial(_contradictions, recipe, run) for run in recorded),
+    ]
     return of_file + (checks if recorded else [])
 
 
@@ -202,10 +208,10 @@ def _of_traces(check: Any, runs: Sequence[Run]) -> list[Any]:
     return [partial(check, run) for run in runs if run.ranks]
 
 
-def _recipe(source: Any) -> CheckResult:
+def _recipe(source: Any, framework: str | None = None) -> CheckResult:
     from detlab.checks.recipe import check_recipe
 
-    return check_recipe(source)
+    return check_recipe(source, framework=framework)
 
 
 def _setup(a: Run, b: Run) -> CheckResult:

@@ -298,5 +298,6 @@ def _controls_of(resume: Mapping[str, Any]) -> _Answer:
     if not ran:
         return _Answer("invalid", f"{about}: no control of the resume ran")
     bare = sorted({each["what"] for each in resume["verified"]} - set(ran))
-    says = f"{about}: {len(ran)} states that were not restored were missed ({', '.join(sorted(set(ran)))})"
+    names = ", ".join(sorted(set(ran)))
+    says = f"{about}: each of {len(ran)} states that were taken away again was noticed ({names})"
     return _Answer("pass", says, open=f"{about}: no control for {', '.join(bare)}" if bare else "")

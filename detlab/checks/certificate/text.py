@@ -50,7 +50,8 @@ def _resumed(found: Certificate) -> str:
 
 
 def _ranks(found: Certificate) -> str:
-    return f"ranks {found.scope.ranks} of {found.scope.world_size}"
+    size = found.scope.world_size
+    return "its only rank" if size == 1 else f"ranks {found.scope.ranks} of {size}"
 
 
 def _stands_against(found: Certificate, name: str) -> bool:
@@ -70,7 +71,7 @@ def not_shown(found: Certificate) -> Iterator[str]:
     yield f"any step outside {scope.steps or 'those compared'}"
     if not scope.ranks:
         yield "any value inside a step: only step metrics were compared"
-    elif scope.world_size and scope.ranks != f"0-{scope.world_size - 1}":
+    elif scope.world_size > 1 and scope.ranks != f"0-{scope.world_size - 1}":
         yield f"any rank but {scope.ranks} of {scope.world_size}"
     if scope.allocation != "other":
         yield "another allocation: rings and trees follow the topology, and other hosts may give other bits"
